@@ -1,0 +1,31 @@
+package main
+
+// Holds the agreed dependencies in go.mod until the packages that use them stand.
+import (
+	_ "github.com/alicebob/miniredis/v2"
+	_ "github.com/caarlos0/env/v11"
+	_ "github.com/docker/docker/client"
+	_ "github.com/docker/docker/errdefs"
+	_ "github.com/docker/go-connections/nat"
+	_ "github.com/docker/go-units"
+	_ "github.com/google/uuid"
+	_ "github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/modelcontextprotocol/go-sdk/mcp"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/redis/go-redis/v9"
+	_ "github.com/rs/zerolog"
+	_ "github.com/spf13/cobra"
+	_ "github.com/stretchr/testify/require"
+	_ "go.mongodb.org/mongo-driver/v2/mongo"
+	_ "go.opentelemetry.io/otel"
+	_ "go.opentelemetry.io/otel/propagation"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/time/rate"
+	_ "gopkg.in/yaml.v3"
+	_ "pgregory.net/rapid"
+)

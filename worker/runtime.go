@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// What the worker needs of a container engine, cut where it is used. worker/docker fulfils all of it; workertest
+// simulates it. Errors are those of package engines: ErrNotFound, ErrNameTaken, ErrUnavailable, ErrForeign,
+// *PullError; every other one is permanent.
+
+// Creator makes containers and gives them names.
+type Creator interface {
+	// Create makes a container, hardened, and does not start it. On an error nothing of it is left where that can be known.
+	Create(ctx context.Context, l engines.Launch) (id string, err error)
+	Start(ctx context.Context, id string) error
+	// Rename fails with ErrNameTaken when another container bears the name.
+	Rename(ctx context.Context, id, name string) error
+}
+
+// Inspector looks at containers.
+type Inspector interface {
+	// Inspect takes a full ID or a name; ErrNotFound when there is none.
+	Inspect(ctx context.Context, idOrName string) (engines.Container, error)
+	// List gives all containers, stopped ones too, that carry every one of these labels.
+	List(ctx context.Context, labels map[string]string) ([]engines.Container, error)
+	// ListNamed gives all containers, stopped ones too, whose name begins with prefix.
+	ListNamed(ctx context.Context, prefix string) ([]engines.Container, error)
+	// Logs gives the last lines of both streams.
+	Logs(ctx context.Context, id string, lines int) (string, error)
+}
+
+// Remover takes containers away.
+type Remover interface {
+	// Remove sends the image's stop signal, waits up to grace for the exit (0: not at all), then removes by force with
+	// anonymous volumes. A container that is gone already is no error; one without our label is ErrForeign.
+	Remove(ctx context.Context, id string, grace time.Duration) error
+}
+
+// Watcher reports what happens to containers, without polling.
+type Watcher interface {
+	// WaitExit returns when the container is not running any more, with its exit code.
+	WaitExit(ctx context.Context, id string) (exitCode int, err error)
+	// Deaths calls found for every container's death from now on, ours or not, until ctx ends or the feed breaks (its error).
+	// It calls connected once the feed stands.
+	Deaths(ctx context.Context, connected func(), found func(engines.Death)) error
+}
+
+// Puller gets images.
+type Puller interface {
+	// EnsureImage inspects the image and pulls it only when it is absent, within its own limit of 300 s, shared between
+	// all callers in this process: the first caller's end does not end the others' pull. Failures are *engines.PullError.
+	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
+}
+
+// Host describes the machine behind the container engine.
+type Host interface {
+	// EnsureNetwork makes the bridge network where it is absent.
+	EnsureNetwork(ctx context.Context, name string) error
+	// HostID names the engine, stable over restarts of this process.
+	HostID(ctx context.Context) (string, error)
+	// Ping is nil when the engine answers.
+	Ping(ctx context.Context) error
+}
+
+// Runtime is all of a container engine.
+type Runtime interface {
+	Creator
+	Inspector
+	Remover
+	Watcher
+	Puller
+	Host
+}

@@ -33,7 +33,7 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request, c *call) erro
 	})
 	srv := client.MCPServer(asker, client.MCPConfig{
 		Version: g.cfg.Version, Listed: slices.Contains(g.cfg.Roles[RequestSandbox], c.who.role),
-		Tick: g.cfg.ProgressEvery, Limit: g.cfg.RequestLimit,
+		Tick: g.cfg.ProgressEvery, Limit: g.cfg.RequestLimit, CorrelationID: c.correlationID,
 	})
 	// A body is read as JSON whatever the content type says.
 	r.Header.Set("Content-Type", "application/json")

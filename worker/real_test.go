@@ -11,6 +11,7 @@ import (
 
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/events/eventstest"
 	"github.com/roboco/sandboxd/state"
 	"github.com/roboco/sandboxd/worker"
 )
@@ -216,7 +217,10 @@ func TestEarlyExitIsAnErrorAtOnce(t *testing.T) {
 // Everything that Redis knew is lost while three sandboxes live: all live on, with the same credentials.
 func TestFlushLosesNoSandbox(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(r *rig) { r.cfg.Grace = time.Millisecond })
+	r := newRig(t, func(r *rig) {
+		r.cfg.Grace = time.Millisecond
+		r.redis, _ = eventstest.StartOwnRedis(t)
+	})
 	w, _ := r.worker()
 	r.worker()
 	r.project("p", []string{"redis", "mongo"}, nil)

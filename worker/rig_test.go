@@ -72,9 +72,7 @@ func newRig(t *testing.T, change ...func(*rig)) *rig {
 		f(r)
 	}
 	r.bus = r.newBus(t)
-	opts, err := redis.ParseURL(r.redis)
-	require.NoError(t, err)
-	r.rdb = redis.NewClient(opts)
+	r.rdb = redis.NewClient(&redis.Options{Addr: r.redis})
 	t.Cleanup(func() { _ = r.rdb.Close() })
 	t.Cleanup(r.sweep)
 	return r
@@ -82,12 +80,11 @@ func newRig(t *testing.T, change ...func(*rig)) *rig {
 
 func (r *rig) newBus(t *testing.T) *events.Bus {
 	t.Helper()
-	opts, err := redis.ParseURL(r.redis)
-	require.NoError(t, err)
+	opts := &redis.Options{Addr: r.redis}
 	calls, blocking := redis.NewClient(opts), redis.NewClient(opts)
 	t.Cleanup(func() { _ = calls.Close(); _ = blocking.Close() })
 	bus := events.New(calls, blocking, r.bcfg)
-	_, err = bus.Check(t.Context())
+	_, err := bus.Check(t.Context())
 	require.NoError(t, err)
 	return bus
 }

@@ -33,6 +33,7 @@ const startLimit = 60 * time.Second
 var shared struct {
 	once sync.Once
 	addr string
+	stop func() // kept: the container goes when its standard input does, and a pipe nobody holds is closed
 	err  error
 }
 
@@ -41,7 +42,7 @@ var shared struct {
 func StartRedis(t testing.TB) string {
 	t.Helper()
 	needDocker(t)
-	shared.once.Do(func() { shared.addr, _, shared.err = run() })
+	shared.once.Do(func() { shared.addr, shared.stop, shared.err = run() })
 	if shared.err != nil {
 		t.Fatalf("start redis: %v", shared.err)
 	}

@@ -57,7 +57,7 @@ func TestLife(t *testing.T) {
 	require.Len(t, r.containers(a), 3)
 
 	r.end(a)
-	r.eventually(5*time.Second, func() bool { return len(r.containers(a)) == 0 }, "an end removes everything")
+	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) == 0 }, "an end removes everything")
 	refusal := r.refused(r.ask(a, nil, nil)(), 2)
 	require.Contains(t, refusal.Remediate, "give_me_work")
 	r.quiet()
@@ -140,7 +140,7 @@ func TestOwnerDies(t *testing.T) {
 	r.start(a, "T-1", "p")
 	first := r.request(a)
 	kill()
-	r.eventually(10*time.Second, func() bool { return len(r.containers(a)) == 0 }, "the sandbox outlives its owner")
+	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) == 0 }, "the sandbox outlives its owner")
 	refusal := r.refused(r.ask(a, nil, nil)(), 2)
 	require.Contains(t, refusal.Remediate, "give_me_work")
 
@@ -232,7 +232,7 @@ func TestFlushLosesNoSandbox(t *testing.T) {
 	}
 	r.quiet()
 	require.NoError(t, r.rdb.FlushAll(t.Context()).Err())
-	r.eventually(20*time.Second, func() bool {
+	r.eventually(60*time.Second, func() bool {
 		_, err := w.JanitorPass(context.Background())
 		all, lerr := r.bus.Sandboxes(context.Background())
 		n := 0
@@ -291,7 +291,7 @@ func TestEndIsServedWithTheSwitchOff(t *testing.T) {
 	r.request(a)
 	require.NoError(t, r.bus.SetMasterSwitch(t.Context(), events.SwitchOff))
 	r.end(a)
-	r.eventually(5*time.Second, func() bool { return len(r.containers(a)) == 0 }, "switching off leaks")
+	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) == 0 }, "switching off leaks")
 }
 
 // An answer that the container engine did not give is never taken for a death.

@@ -226,13 +226,13 @@ func (r *rig) refused(p events.Reply, guard int) *events.Refusal {
 // eventually polls until f says true.
 func (r *rig) eventually(within time.Duration, f func() bool, what string, args ...any) {
 	r.t.Helper()
-	require.Eventually(r.t, f, within, 20*time.Millisecond, what, args)
+	require.Eventually(r.t, f, within, 20*time.Millisecond, append([]any{what}, args...)...)
 }
 
 // quiet demands that nothing is left to do: an empty stream, nothing pending.
 func (r *rig) quiet() {
 	r.t.Helper()
-	r.eventually(10*time.Second, func() bool {
+	r.eventually(90*time.Second, func() bool {
 		g, err := r.bus.Gauges(context.Background())
 		return err == nil && g.StreamLength == 0 && g.Pending == 0
 	}, "the stream is not drained")

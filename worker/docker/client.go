@@ -128,9 +128,9 @@ func (r *Runtime) greet(ctx context.Context) error {
 	if v := r.cli.ClientVersion(); versions.LessThan(v, minAPI) {
 		return fmt.Errorf("container engine at %s speaks API %s; %s or later is needed", r.endpoint.host, v, minAPI)
 	}
-	info, err := r.cli.Info(ctx)
+	info, err := r.info(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the container engine at %s about itself: %w", r.endpoint.host, classify(err))
+		return err
 	}
 	r.logLimits = logLimits(info.LoggingDriver)
 	return nil

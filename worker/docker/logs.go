@@ -14,7 +14,7 @@ import (
 const maxLogs = 64 << 10
 
 // Logs gives the last lines of both streams, in the order in which they were written, at most the last 64 KiB.
-// It reads no password out of them: that is its caller's to do.
+// Passwords in it are for the caller to blank.
 func (r *Runtime) Logs(ctx context.Context, id string, lines int) (string, error) {
 	ctx, cancel := r.limit(ctx)
 	defer cancel()

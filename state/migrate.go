@@ -79,9 +79,10 @@ func Migrate(ctx context.Context, url string, to int64) (from, now int64, err er
 	if from > last {
 		return from, from, &SchemaError{Have: from, Want: last}
 	}
-	if to < from {
+	switch {
+	case to < from:
 		_, err = p.DownTo(ctx, to)
-	} else {
+	case to > from:
 		_, err = p.UpTo(ctx, to)
 	}
 	if err != nil {

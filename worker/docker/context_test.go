@@ -61,7 +61,7 @@ func TestWhichEngine(t *testing.T) {
 
 // "default" and a directory without a configuration both mean the usual socket.
 func TestDefaultEngine(t *testing.T) {
-	real(t)
+	onDocker(t)
 	if os.Getenv("DOCKER_HOST") != "" {
 		t.Skip("the engine is not at its usual socket")
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func TestCreateHardens(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	l := b.launch("hard", "sleep")
 	l.Labels = map[string]string{"roboco.sandbox.cell": b.prefix}
 	l.Env = map[string]string{"B": "2", "A": "1=1", engines.EnvPassword: "secret"}
@@ -72,7 +72,7 @@ func TestCreateHardens(t *testing.T) {
 
 // A restart empties a tmpfs: it must show as another life.
 func TestRestartIsAnotherLife(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id := b.start(t, b.launch("again", "sleep"))
 	before, err := b.Inspect(t.Context(), id)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestRestartIsAnotherLife(t *testing.T) {
 }
 
 func TestCreateSaysWhatIsWrong(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	l := b.launch("x", "sleep")
 	l.Image = run + "/absent:1"
 	_, err := b.Create(t.Context(), l)
@@ -110,6 +110,7 @@ func TestCreateSaysWhatIsWrong(t *testing.T) {
 		err = b.Start(t.Context(), id)
 	}
 	require.ErrorContains(t, err, l.Network)
+	require.NotErrorIs(t, err, engines.ErrNotFound, "that would be taken for the container")
 	left, err := b.ListNamed(t.Context(), b.prefix)
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -117,7 +118,7 @@ func TestCreateSaysWhatIsWrong(t *testing.T) {
 
 // Twenty at once, of one name: one wins, and every other one is told why it did not.
 func TestCreateOneName(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	var mu sync.Mutex
 	var made []string
 	var g errgroup.Group
@@ -144,7 +145,7 @@ func TestCreateOneName(t *testing.T) {
 
 // Twenty at once, each with a port on loopback: all of them come up and are reached.
 func TestCreateManyOnLoopback(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	var g errgroup.Group
 	for i := range 20 {
 		g.Go(func() error {
@@ -194,7 +195,7 @@ func answers(ctx context.Context, addr string) error {
 
 // The name is the DNS name on the network, also after a rename; the old name is one no more.
 func TestNameIsDNS(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	require.NoError(t, b.EnsureNetwork(t.Context(), b.prefix))
 	l := b.launch("server", "listen", "7001")
 	l.Network, l.Port = b.prefix, 7001
@@ -226,7 +227,7 @@ func TestNameIsDNS(t *testing.T) {
 
 // A caller that has gone gets nothing made.
 func TestCreateAfterTheCaller(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Create(ctx, b.launch("late", "sleep"))

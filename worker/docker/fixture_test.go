@@ -66,8 +66,8 @@ type bench struct {
 	prefix string
 }
 
-// real gives the test an engine, or skips it with the reason.
-func real(t *testing.T, change ...func(*docker.Config)) bench {
+// onDocker gives the test an engine, or skips it with the reason.
+func onDocker(t *testing.T, change ...func(*docker.Config)) bench {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs Docker: not run with -short")

@@ -22,19 +22,19 @@ import (
 )
 
 func TestHost(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	require.NoError(t, b.Ping(t.Context()))
 	id, err := b.HostID(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, id)
-	again, err := real(t).HostID(t.Context())
+	again, err := onDocker(t).HostID(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, id, again)
 }
 
 // Many processes make the network at once, each with a runtime of its own: one remains, and it can be joined.
 func TestEnsureNetworkRace(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	var others []*docker.Runtime
 	for range 6 {
 		r, err := docker.Open(t.Context(), docker.Config{Host: host()})
@@ -58,7 +58,7 @@ func TestEnsureNetworkRace(t *testing.T) {
 
 // Twins that a race has left are settled by whoever comes next; a stranger's is not touched.
 func TestEnsureNetworkSettlesTwins(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	require.NoError(t, b.EnsureNetwork(t.Context(), b.prefix))
 	first := one(t, b)
 	if !twin(t, b, map[string]string{"roboco.sandbox": "1"}) {
@@ -116,7 +116,7 @@ func twin(t *testing.T, b bench, labels map[string]string) bool {
 
 // The engine at another socket than the usual one.
 func TestSocketElsewhere(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	u, err := client.ParseHostURL(host())
 	require.NoError(t, err)
 	if u.Scheme != "unix" {

@@ -18,8 +18,8 @@ func names(cs []engines.Container) []string {
 }
 
 func TestListings(t *testing.T) {
-	b := real(t)
-	make := func(name, cell string, start bool) string {
+	b := onDocker(t)
+	create := func(name, cell string, start bool) string {
 		l := b.launch(name, "sleep")
 		l.Labels = map[string]string{"roboco.sandbox.cell": cell, "roboco.sandbox.engine": name}
 		id, err := b.Create(t.Context(), l)
@@ -29,9 +29,9 @@ func TestListings(t *testing.T) {
 		}
 		return id
 	}
-	pg := make("pg", b.prefix, true)
-	make("pg.x", b.prefix, false)
-	make("pgyx", b.prefix+"-2", false)
+	pg := create("pg", b.prefix, true)
+	create("pg.x", b.prefix, false)
+	create("pgyx", b.prefix+"-2", false)
 
 	cell, err := b.List(t.Context(), map[string]string{"roboco.sandbox": "1", "roboco.sandbox.cell": b.prefix})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestListings(t *testing.T) {
 }
 
 func TestInspectTakesNoBeginnings(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id, err := b.Create(t.Context(), b.launch("whole", "sleep"))
 	require.NoError(t, err)
 	for _, part := range []string{id[:12], b.prefix + "-whol", "absent"} {
@@ -78,7 +78,7 @@ func TestInspectTakesNoBeginnings(t *testing.T) {
 
 // A container that exits at once is known at once, with its code and its last words.
 func TestExitAndLogs(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id := b.start(t, b.launch("exit", "exit", "7", "5"))
 	code, err := b.WaitExit(t.Context(), id)
 	require.NoError(t, err)
@@ -90,11 +90,14 @@ func TestExitAndLogs(t *testing.T) {
 	require.Equal(t, 7, c.ExitCode)
 	require.False(t, c.OOMKilled)
 
-	logs, err := b.Logs(t.Context(), id, 3)
+	logs, err := b.Logs(t.Context(), id, 100)
 	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(logs), "\n")
-	require.Len(t, lines, 3)
-	require.ElementsMatch(t, []string{"out 3", "out 4", "and that was the end"}, lines)
+	all := strings.Split(strings.TrimSpace(logs), "\n")
+	// The engine reads the two streams side by side: only within one is there an order.
+	require.ElementsMatch(t, []string{"out 0", "out 1", "out 2", "out 3", "out 4", "and that was the end"}, all)
+	logs, err = b.Logs(t.Context(), id, 3)
+	require.NoError(t, err)
+	require.Equal(t, all[3:], strings.Split(strings.TrimSpace(logs), "\n"))
 
 	_, err = b.WaitExit(t.Context(), strings.Repeat("0", 64))
 	require.ErrorIs(t, err, engines.ErrNotFound)
@@ -102,8 +105,21 @@ func TestExitAndLogs(t *testing.T) {
 	require.ErrorIs(t, err, engines.ErrNotFound)
 }
 
+// The memory limit is real, swap included, and a death by it is told apart.
+func TestKilledForLackOfMemory(t *testing.T) {
+	b := onDocker(t)
+	id := b.start(t, b.launch("eat", "eat"))
+	code, err := b.WaitExit(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, 137, code)
+	c, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, c.OOMKilled)
+	require.Equal(t, 137, c.ExitCode)
+}
+
 func TestLogsAreBounded(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id := b.start(t, b.launch("shout", "shout"))
 	_, err := b.WaitExit(t.Context(), id)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // Ten callers want an image that is absent: it is pulled once, all of them are told how far it is, and the first
 // one's end is not the others'.
 func TestPullIsShared(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	g := newRegistry(t, nil)
 	image := g.ref("present")
 	first, leave := context.WithCancel(t.Context())
@@ -90,7 +90,7 @@ func TestPullRefused(t *testing.T) {
 		return true
 	})
 	whole := newRegistry(t, nil)
-	b := real(t)
+	b := onDocker(t)
 	for name, c := range map[string]struct {
 		image     string
 		registry  *registry
@@ -125,7 +125,7 @@ func TestPullRefused(t *testing.T) {
 
 // A registry that accepts connections and says nothing is left at the pull's own limit.
 func TestPullHangs(t *testing.T) {
-	b := real(t, func(c *docker.Config) { c.PullTimeout = time.Second })
+	b := onDocker(t, func(c *docker.Config) { c.PullTimeout = time.Second })
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close() // the kernel accepts for it

@@ -14,7 +14,7 @@ import (
 
 // An image that declares volumes leaves none, neither after a life nor after a start that failed.
 func TestNoVolumeIsLeft(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	l := b.launch("vol", "sleep")
 	l.Image = volumeImage()
 	l.Tmpfs = []engines.Tmpfs{{Path: "/vol", Size: 1 << 20}}
@@ -40,7 +40,7 @@ func TestNoVolumeIsLeft(t *testing.T) {
 
 // The stop signal is the image's own, and the default where it names none; the exit is awaited.
 func TestRemoveAsksFirst(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	for image, code := range map[string]int{volumeImage(): 5, plainImage(): 4} {
 		t.Run(image, func(t *testing.T) {
 			l := b.launch("polite", "sleep")
@@ -65,7 +65,7 @@ func TestRemoveAsksFirst(t *testing.T) {
 
 // One that does not listen, that is paused, or that never ran goes all the same.
 func TestRemoveByForce(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	stubborn := b.start(t, b.launch("stubborn", "stubborn"))
 	b.ready(t, stubborn)
 	require.NoError(t, b.Remove(t.Context(), stubborn, 50*time.Millisecond))
@@ -84,7 +84,7 @@ func TestRemoveByForce(t *testing.T) {
 }
 
 func TestRemoveAgainAndAtOnce(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id := b.start(t, b.launch("gone", "sleep"))
 	var g errgroup.Group
 	for range 8 {
@@ -104,7 +104,7 @@ func TestRemoveAgainAndAtOnce(t *testing.T) {
 
 // A stranger lives, whatever its name, and so does one whose label has another value.
 func TestRemoveLeavesStrangers(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	for name, labels := range map[string]map[string]string{"bare": nil, "other": {"roboco.sandbox": "0"}} {
 		made, err := b.api.ContainerCreate(t.Context(), &container.Config{Image: plainImage(), Cmd: []string{"/probe", "sleep"}, Labels: labels},
 			nil, nil, nil, b.prefix+"-"+name)

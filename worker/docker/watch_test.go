@@ -11,7 +11,7 @@ import (
 )
 
 func TestDeaths(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	l := b.launch("victim", "sleep")
 	l.Labels = map[string]string{"roboco.sandbox.cell": b.prefix}
 	id := b.start(t, l)
@@ -42,7 +42,7 @@ func TestDeaths(t *testing.T) {
 
 // A wait ends with its caller.
 func TestWaitExitEndsWithItsContext(t *testing.T) {
-	b := real(t)
+	b := onDocker(t)
 	id := b.start(t, b.launch("long", "sleep"))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -41,6 +41,15 @@ func main() {
 			fmt.Println(strings.Repeat("x", 4<<10))
 		}
 		fmt.Println("last words")
+	case "eat": // until killed for lack of memory
+		var eaten [][]byte
+		for {
+			b := make([]byte, 1<<20)
+			for i := range b {
+				b[i] = 1
+			}
+			eaten = append(eaten, b)
+		}
 	case "listen": // listen <port>
 		l, err := net.Listen("tcp", ":"+os.Args[2])
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 
 const (
 	image        = "postgres:16-alpine"
-	dockerWithin = 2 * time.Minute  // one docker command, a pull included
-	readyWithin  = 90 * time.Second // the server's start to its first answered query
+	dockerWithin = 3 * time.Minute // one docker command, a pull included
+	readyWithin  = 3 * time.Minute // the server's start to its first answered query
 )
 
 // Server is a Postgres server in a container of its own, published on a fixed port of 127.0.0.1.
@@ -57,7 +57,7 @@ func (s *Server) URL(database string) string {
 	}
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", s.password),
-		Host: net.JoinHostPort("127.0.0.1", s.port), Path: "/" + database, RawQuery: "sslmode=disable",
+		Host: net.JoinHostPort("127.0.0.1", s.port), Path: "/" + database, RawQuery: "sslmode=disable&connect_timeout=30",
 	}
 	return u.String()
 }
@@ -128,7 +128,7 @@ func (s *Server) await() error {
 }
 
 func (s *Server) query() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin/4)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(""))
 	if err != nil {

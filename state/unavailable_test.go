@@ -71,6 +71,7 @@ func openImpatient(t *testing.T, url string) state.Store {
 }
 
 func TestPostgresGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	server := statetest.NewServer(t)
 	_, _, err := state.Migrate(ctx, server.URL(""), state.Latest)
@@ -155,6 +156,7 @@ func TestPostgresGoesAwayAndComesBack(t *testing.T) {
 
 // TestPostgresThatNeverAnswers: a port that accepts and says nothing, as behind a firewall or a dead proxy.
 func TestPostgresThatNeverAnswers(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -173,6 +175,7 @@ func TestPostgresThatNeverAnswers(t *testing.T) {
 }
 
 func TestPostgresWrongCredentials(t *testing.T) {
+	t.Parallel()
 	good := statetest.EmptyPostgres(t)
 	u, err := url.Parse(good)
 	require.NoError(t, err)
@@ -193,6 +196,7 @@ func TestPostgresWrongCredentials(t *testing.T) {
 
 // TestPostgresURLKeepsItsSecret: no way of getting a URL wrong puts any part of the password into the error.
 func TestPostgresURLKeepsItsSecret(t *testing.T) {
+	t.Parallel()
 	for _, raw := range []string{
 		"",
 		"postgres://u:" + secret + "@127.0.0.1:notaport/db",

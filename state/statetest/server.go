@@ -87,9 +87,29 @@ func (s *Server) must(t testing.TB, verb string) {
 	}
 }
 
-// startServer starts a container that is removed when the process ends, however it ends. The password goes by the
-// environment: a command line can be read by all.
+// startServer starts a container that is removed when the process ends, however it ends.
 func startServer(options ...string) (*Server, error) {
+	const tries = 3 // another process may take the free port before the container does
+	var s *Server
+	var err error
+	for range tries {
+		if s, err = launch(options); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(); err != nil {
+		logs, _ := docker(nil, "logs", "--tail", "20", s.name)
+		return nil, errors.Join(fmt.Errorf("%w; its log ends with:\n%s", err, logs), s.lifeline.Close())
+	}
+	return s, nil
+}
+
+// launch starts the container and does not wait for the server in it. The password goes by the environment: a command
+// line can be read by all.
+func launch(options []string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -104,10 +124,6 @@ func startServer(options ...string) (*Server, error) {
 	args = append(args, image, "postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300")
 	if _, err := docker([]string{"POSTGRES_PASSWORD=" + s.password}, args...); err != nil {
 		return nil, errors.Join(err, s.lifeline.Close())
-	}
-	if err := s.await(); err != nil {
-		logs, _ := docker(nil, "logs", "--tail", "20", s.name)
-		return nil, errors.Join(fmt.Errorf("%w; its log ends with:\n%s", err, logs), s.lifeline.Close())
 	}
 	return s, nil
 }

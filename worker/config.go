@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
+)
+
+// Store is what a worker needs of the durable store.
+type Store interface {
+	state.Engagements
+	state.Flags
+	state.History
+	ProjectReader
+}
+
+// Config of a worker. Zero fields have the defaults given.
+type Config struct {
+	Bus     *events.Bus
+	Store   Store
+	Engines engines.Registry
+	Runtime Runtime
+	// Roles are those that carry request_sandbox.
+	Roles []string
+
+	Name string // consumer name, unique per process life; host name and a random part
+	Cell string // "sandbox"
+	// Project is the compose project whose labels containers carry; empty for none.
+	ComposeProject string
+
+	Network    string // "roboco_default"
+	Memory     int64  // bytes per container; 512 MiB
+	NanoCPUs   int64  // 1e9
+	Pids       int64  // 256
+	Loopback   bool   // credentials name 127.0.0.1 and a published port
+	ForceLease bool   // every agent is owned by lease
+	Enabled    bool   // the environment's master switch; the run-time value wins
+
+	Slots           int           // requests at once; 32
+	Grace           time.Duration // the janitor leaves younger containers alone; 180 s
+	JanitorInterval time.Duration // 30 s
+	StopGrace       time.Duration // between stop signal and removal; 300 ms
+	Drain           time.Duration // 30 s
+	Beat            time.Duration // between two beats of a lease; 1 s
+	Retain          time.Duration // history rows older are pruned; 30 days
+
+	Log      zerolog.Logger
+	Register prometheus.Registerer // nil: metrics are kept but not exposed
+}

@@ -257,6 +257,6 @@ func TestProgressIsDrawnOverOnATerminal(t *testing.T) {
 	p.tell(client.Progress{Stage: "ready", Engine: "mongo"})
 	p.end()
 	require.NotContains(t, b.String(), "\n")
-	require.Contains(t, b.String(), "mongo: pulling 1MB of 2MB")
+	require.Contains(t, b.String(), "mongo: pulling 1.0 of 2.0 MB")
 	require.True(t, strings.HasSuffix(b.String(), clearLine), "the line is taken away at the end")
 }

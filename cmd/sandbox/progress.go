@@ -5,8 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/docker/go-units"
-
 	"github.com/roboco/sandboxd/client"
 )
 
@@ -38,24 +36,12 @@ func (p *progress) tell(step client.Progress) {
 	}
 	switch {
 	case p.terminal:
-		_, _ = fmt.Fprintf(p.w, "%s%s%s (%.1f s)", clearLine, what, pulled(step), time.Since(p.start).Seconds())
+		_, _ = fmt.Fprintf(p.w, "%s%s (%.1f s)", clearLine, step.Words(), time.Since(p.start).Seconds())
 		p.drawn = true
 	case what != p.last: // the bytes of a pull would be a line each
 		_, _ = fmt.Fprintln(p.w, what)
 	}
 	p.last = what
-}
-
-// pulled says how far a pull has come, where that is known.
-func pulled(step client.Progress) string {
-	switch {
-	case step.Done == 0:
-		return ""
-	case step.Total == 0:
-		return " " + units.HumanSize(float64(step.Done))
-	default:
-		return fmt.Sprintf(" %s of %s", units.HumanSize(float64(step.Done)), units.HumanSize(float64(step.Total)))
-	}
 }
 
 // end takes the line away.

@@ -235,3 +235,16 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// withDefaults adds what the environment leaves unset or empty.
+func withDefaults(environ []string, defaults map[string]string) []string {
+	vars := env.ToMap(environ)
+	all := slices.Clone(environ)
+	for name, value := range defaults {
+		if vars[name] == "" {
+			all = slices.DeleteFunc(all, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+			all = append(all, name+"="+value)
+		}
+	}
+	return all
+}

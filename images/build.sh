@@ -94,6 +94,7 @@ install_mmdebstrap() {
 # The lines of sources.list for the stand-ins: the mirrors that apt is set to, at the stand-ins' own suite.
 apt_sources() {
   local sites site
+  # shellcheck disable=SC2016  # $(SITE) is for apt to fill in
   sites=${IMAGES_MIRROR:-$(apt-get indextargets --format '$(SITE) $(ORIGIN)' 'Created-By: Packages' 2>/dev/null |
     awk '$2 == "Debian" { print $1 }' | sort -u)}
   [ -n "$sites" ] || die "apt is set to no Debian mirror: set IMAGES_MIRROR to one's URL"

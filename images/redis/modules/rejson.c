@@ -1,7 +1,5 @@
 /* A stand-in for RedisJSON: JSON.SET and JSON.GET keep a whole document as a string at the root path. It neither
  * parses the document nor follows a path into it. */
-#include <string.h>
-
 #include "standin.h"
 
 static const char *(*StringPtrLen)(const RedisModuleString *, size_t *);
@@ -30,8 +28,8 @@ static int standin(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 }
 
 int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-  (void)argv, (void)argc;
   int (*fetch)(const char *, void *) = *(int (**)(const char *, void *))ctx;
+  (void)argv, (void)argc;
   return standin_init(ctx, "ReJSON", 1) || fetch("RedisModule_StringPtrLen", &StringPtrLen) ||
          CreateCommand(ctx, "JSON.SET", set, "write deny-oom", 1, 1, 1) ||
          CreateCommand(ctx, "JSON.GET", get, "readonly", 1, 1, 1) ||

@@ -93,6 +93,20 @@ func (p *postgres) Engagement(ctx context.Context, agent string) (Engagement, er
 	return last.Engagement, err
 }
 
+// SetOwned implements Engagements.
+func (p *postgres) SetOwned(ctx context.Context, agent, task, project string) error {
+	if !storable(agent) || !storable(task) || !storable(project) {
+		return nil
+	}
+	return p.call(ctx, "note an engagement's owner", func(ctx context.Context) error {
+		_, err := p.pool.Exec(ctx, `
+			UPDATE sandboxd.engagements SET owned = true
+			WHERE id = (SELECT id FROM sandboxd.engagements WHERE agent = $1 ORDER BY id DESC LIMIT 1)
+			  AND task = $2 AND project = $3 AND ended_at IS NULL`, agent, task, project)
+		return err
+	})
+}
+
 // Published implements Engagements.
 func (p *postgres) Published(ctx context.Context, eventID string) error {
 	if !storable(eventID) {

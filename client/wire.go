@@ -135,17 +135,10 @@ func (m Manifest) Carries(verb string) bool {
 	return false
 }
 
-// EngineLog is the end of one engine's log, passwords blanked. Error says why there are no lines.
-type EngineLog struct {
-	Container string   `json:"container,omitempty"`
-	Lines     []string `json:"lines"`
-	Error     string   `json:"error,omitempty"`
-}
-
-// Logs are the last lines of an agent's engines.
+// Logs are the last lines of an agent's engines, by engine, passwords blanked. An engine without a container is absent.
 type Logs struct {
-	Agent   string               `json:"agent"`
-	Engines map[string]EngineLog `json:"engines"`
+	Agent string            `json:"agent"`
+	Logs  map[string]string `json:"logs"`
 }
 
 // LogsFilter narrows Logs. Agent empty is the caller's own; Engine empty is every engine; Lines 0 is the gateway's default.

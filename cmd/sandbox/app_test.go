@@ -203,7 +203,7 @@ func TestCommandsCallTheirRoute(t *testing.T) {
 		"DELETE /api/v1/agents/a":              nil,
 		"GET /api/v1/sandboxes":                map[string]any{"sandboxes": []client.SandboxSummary{{Agent: "a", Owner: "lease", Engines: []client.EngineSummary{{Engine: "redis", Container: "roboco-sandbox-redis-a"}}}}},
 		"DELETE /api/v1/sandboxes/a":           nil,
-		"GET /api/v1/sandboxes/a/logs":         client.Logs{Engines: map[string]client.EngineLog{"redis": {Lines: []string{"up\tnow"}}}},
+		"GET /api/v1/sandboxes/a/logs":         client.Logs{Logs: map[string]string{"redis": "up\tnow\n"}},
 		"GET /api/v1/requests":                 client.HistoryPage{Requests: []client.HistoryRow{{Agent: "a", Outcome: "ok"}}, NextBefore: "N"},
 		"GET /api/v1/flags/sandbox_db_enabled": client.Flag{Effective: true},
 		"PUT /api/v1/flags/sandbox_db_enabled": client.Flag{Value: &on, Effective: true},

@@ -29,15 +29,8 @@ func (a *app) logsCommand() *cobra.Command {
 				return err
 			}
 			return a.print(logs, func(w io.Writer) {
-				for _, name := range sortedKeys(logs.Engines) {
-					l := logs.Engines[name]
-					_, _ = fmt.Fprintf(w, "== %s %s\n", name, l.Container)
-					if l.Error != "" {
-						_, _ = fmt.Fprintln(w, l.Error)
-					}
-					for _, text := range l.Lines {
-						_, _ = fmt.Fprintln(w, strings.ReplaceAll(text, "\t", "    "))
-					}
+				for _, name := range sortedKeys(logs.Logs) {
+					_, _ = fmt.Fprintf(w, "== %s\n%s\n", name, strings.TrimRight(strings.ReplaceAll(logs.Logs[name], "\t", "    "), "\n"))
 				}
 			})
 		}),

@@ -13,6 +13,8 @@ import (
 var (
 	// errNotAccepted: the time to accept has passed, and one more read past it found nothing.
 	errNotAccepted = errors.New("no worker took the request in time")
+	// errForgotten: the reply has lapsed, or Redis has lost the request and its event is not known here.
+	errForgotten = errors.New("the reply is not kept any more")
 	// errSilent ends one stretch of listening.
 	errSilent = errors.New("nothing new")
 )
@@ -52,7 +54,7 @@ func (f *follower) run(ctx context.Context) (events.Reply, error) {
 		case err == nil:
 			away = time.Time{}
 			continue
-		case errors.Is(err, errNotAccepted):
+		case errors.Is(err, errNotAccepted), errors.Is(err, errForgotten), errors.Is(err, events.ErrFull):
 			return events.Reply{}, err
 		}
 		if away.IsZero() {
@@ -107,7 +109,8 @@ func (f *follower) check(ctx context.Context, deadline *time.Time) error {
 	defer cancel()
 	past := !time.Now().Before(*deadline) // looked at before the read: the read is past the deadline too
 	replies, err := f.bus.Replies(ctx, f.slug, f.id, f.last)
-	if err != nil && !errors.Is(err, events.ErrExpired) {
+	forgotten := errors.Is(err, events.ErrExpired)
+	if err != nil && !forgotten {
 		return fmt.Errorf("read the replies to request %s: %w", f.id, err)
 	}
 	for _, r := range replies {
@@ -115,21 +118,28 @@ func (f *follower) check(ctx context.Context, deadline *time.Time) error {
 			return err
 		}
 	}
-	switch {
-	case len(replies) > 0:
-		return nil
-	case !f.heard && past:
+	if forgotten {
+		return f.again(ctx, deadline)
+	}
+	if len(replies) == 0 && !f.heard && past {
 		return errNotAccepted
-	case !f.heard || f.event == nil:
-		return nil
+	}
+	return nil
+}
+
+// again publishes a request that Redis has lost. One that is remembered as published was answered long ago.
+func (f *follower) again(ctx context.Context, deadline *time.Time) error {
+	if f.event == nil {
+		return errForgotten
 	}
 	pub, err := f.bus.Publish(ctx, *f.event)
 	if err != nil {
 		return fmt.Errorf("publish request %s again: %w", f.id, err)
 	}
-	if !pub.Known { // Redis had lost it: the request begins anew
-		f.last, f.heard = "", false
-		*deadline = time.Now().Add(f.accept)
+	if pub.Known {
+		return errForgotten
 	}
+	f.last, f.heard = "", false
+	*deadline = time.Now().Add(f.accept)
 	return nil
 }

@@ -134,6 +134,12 @@ func (g *Gateway) unanswered(err error) events.Refusal {
 	switch {
 	case errors.Is(err, errNotAccepted):
 		return g.guard7(fmt.Sprintf("no worker took the request within %s", g.cfg.AcceptTimeout))
+	case errors.Is(err, errForgotten):
+		return events.Refusal{
+			Message: words(err), Remediate: "Call request_sandbox() again.", Retryable: true, RetryAfterMS: 100,
+		}
+	case errors.Is(err, events.ErrFull):
+		return g.guard7(words(err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return events.Refusal{
 			Message:   fmt.Sprintf("the sandbox is still being made after %s", g.cfg.RequestLimit),

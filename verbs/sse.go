@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
 )
 
@@ -31,21 +32,17 @@ func (g *Gateway) requestEvents(w http.ResponseWriter, r *http.Request, c *call)
 		f.event = &e
 	}
 	replies, err := f.bus.Replies(r.Context(), f.slug, f.id, "")
-	if errors.Is(err, events.ErrExpired) {
-		if !known && !g.mayStillBegin(id) {
-			return noRequest()
-		}
-		err = nil
+	if errors.Is(err, events.ErrExpired) && !known {
+		return noRequest()
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, events.ErrExpired) {
 		return fmt.Errorf("read the replies to request %s: %w", f.id, err)
 	}
 	s := newEventStream(w, g.cfg.KeepAlive)
 	defer s.close()
-	if known || len(replies) > 0 {
-		s.open()
-	}
-	return g.stream(r.Context(), c, f, s, replies, r.Header.Get("Last-Event-ID"))
+	s.open()
+	g.stream(r.Context(), c, f, s, replies, r.Header.Get("Last-Event-ID"))
+	return nil
 }
 
 func noRequest() *problem {
@@ -54,31 +51,18 @@ func noRequest() *problem {
 	return p
 }
 
-// mayStillBegin says that a request of this ID may have been published a moment ago, at another gateway.
-func (g *Gateway) mayStillBegin(id uuid.UUID) bool {
-	const clockSkew = 5 * time.Second
-	if id.Version() != 7 {
-		return false
-	}
-	sec, nsec := id.Time().UnixTime()
-	age := time.Since(time.Unix(sec, nsec))
-	return age > -clockSkew && age < g.cfg.AcceptTimeout+clockSkew
-}
-
-// stream sends what stands and then what comes, until the terminal reply was sent.
-func (g *Gateway) stream(ctx context.Context, c *call, f *follower, s *eventStream, stood []events.Reply, after string) error {
+// stream sends what stands and then what comes, until the terminal reply was sent. Who has gone away cannot be told.
+func (g *Gateway) stream(ctx context.Context, c *call, f *follower, s *eventStream, stood []events.Reply, after string) {
 	f.each = func(r events.Reply) error { return s.send(r.ID, "progress", wireProgress(r)) }
-	result := func(r events.Reply) error { return s.send(r.ID, "result", g.replyEnvelope(c, f.id, r)) }
+	result := func(id string, env client.Envelope) { _ = s.send(id, "result", env) }
 	for _, r := range stood {
 		f.last, f.heard = r.ID, true
 		if r.Terminal() {
-			return ignore(result(r))
+			result(r.ID, g.replyEnvelope(c, f.id, r))
+			return
 		}
-		if seenBefore(r.ID, after) {
-			continue
-		}
-		if err := f.each(r); err != nil {
-			return ignore(err)
+		if !seenBefore(r.ID, after) && f.each(r) != nil {
+			return
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.RequestLimit)
@@ -86,29 +70,20 @@ func (g *Gateway) stream(ctx context.Context, c *call, f *follower, s *eventStre
 	reply, err := f.run(ctx)
 	switch {
 	case err == nil:
-		return ignore(result(reply))
-	case ctx.Err() != nil || f.told != nil:
-		return nil // gone, or long enough: who is still there connects again
-	case !s.opened() && errors.Is(err, errNotAccepted):
-		return noRequest()
-	case !s.opened():
-		return err
+		result(reply.ID, g.replyEnvelope(c, f.id, reply))
+	case ctx.Err() != nil || f.told != nil: // gone, or long enough: who is still there connects again
 	default:
-		return ignore(s.send("", "result", g.refusal(c, f.id, "", g.unanswered(err))))
+		result("", g.refusal(c, f.id, "", g.unanswered(err)))
 	}
 }
 
-// ignore drops the error of a write: who has gone away cannot be told.
-func ignore(error) error { return nil }
-
-// eventStream writes server-sent events, and comments while there are none. It opens with its first event at the latest.
+// eventStream writes server-sent events, and comments while there are none.
 type eventStream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	keep time.Duration
 
 	mu   sync.Mutex
-	on   bool
 	done chan struct{}
 	gone sync.WaitGroup
 }
@@ -119,28 +94,12 @@ func newEventStream(w http.ResponseWriter, keep time.Duration) *eventStream {
 
 // open sends the head and begins to keep the connection alive.
 func (s *eventStream) open() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.openLocked()
-}
-
-func (s *eventStream) openLocked() {
-	if s.on {
-		return
-	}
-	s.on = true
 	mayLast(s.w)
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
-	_ = s.write([]byte(": open\n\n"))
+	_ = s.write([]byte(": open\n\n")) // the next write tells
 	s.gone.Go(s.keepAlive)
-}
-
-func (s *eventStream) opened() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.on
 }
 
 // keepAlive writes a comment at each tick.
@@ -172,7 +131,6 @@ func (s *eventStream) send(id, name string, v any) error {
 	b = fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.openLocked()
 	return s.write(b)
 }
 

@@ -102,3 +102,10 @@ func (e *ExitError) Error() string {
 	}
 	return s
 }
+
+// Instance is what a sandbox's record keeps of one engine beside the container's reference. The bus carries it as
+// opaque bytes.
+type Instance struct {
+	Credentials
+	Image string `json:"image"`
+}

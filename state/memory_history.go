@@ -1,0 +1,120 @@
+package state
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Flag implements Flags.
+func (m *memory) Flag(ctx context.Context, name string) (*bool, error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	v, ok := m.flags[name]
+	if !ok {
+		return nil, nil
+	}
+	return &v, nil
+}
+
+// SetFlag implements Flags.
+func (m *memory) SetFlag(ctx context.Context, name string, value *bool) error {
+	if err := checkFlag(name); err != nil {
+		return err
+	}
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if value == nil {
+		delete(m.flags, name)
+		return nil
+	}
+	m.flags[name] = *value
+	return nil
+}
+
+// RecordRequests implements History.
+func (m *memory) RecordRequests(ctx context.Context, rows []Request) error {
+	rows, err := requests(rows, m.now())
+	if err != nil {
+		return err
+	}
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	for _, r := range rows {
+		i, known := m.find(r.ID)
+		if known {
+			m.history[i] = r
+			continue
+		}
+		m.history = slices.Insert(m.history, i, r)
+	}
+	return nil
+}
+
+// Requests implements History.
+func (m *memory) Requests(ctx context.Context, f HistoryFilter) ([]Request, error) {
+	limit, err := f.page()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	out := []Request{}
+	for _, r := range slices.Backward(m.history) {
+		if len(out) == limit {
+			break
+		}
+		if f.admits(r) {
+			out = append(out, r.copied())
+		}
+	}
+	return out, nil
+}
+
+// ContainerTenancy implements History.
+func (m *memory) ContainerTenancy(ctx context.Context, containerID string) (RequestContainer, error) {
+	if err := m.begin(ctx); err != nil {
+		return RequestContainer{}, err
+	}
+	defer m.mu.Unlock()
+	for _, r := range slices.Backward(m.history) {
+		if c, ok := r.tenancy(containerID); ok {
+			return c, nil
+		}
+	}
+	return RequestContainer{}, noTenancy(containerID)
+}
+
+// PruneRequests implements History.
+func (m *memory) PruneRequests(ctx context.Context, before time.Time) (int64, error) {
+	if err := m.begin(ctx); err != nil {
+		return 0, err
+	}
+	defer m.mu.Unlock()
+	had := len(m.history)
+	m.history = slices.DeleteFunc(m.history, func(r Request) bool { return r.settled().Before(before) })
+	if young := m.now().Add(-keepPublished); young.Before(before) {
+		before = young
+	}
+	m.forget(before)
+	return int64(had - len(m.history)), nil
+}
+
+// find is the row's index, or where it belongs.
+func (m *memory) find(id string) (int, bool) {
+	return slices.BinarySearchFunc(m.history, id, func(r Request, id string) int { return cmp.Compare(r.ID, id) })
+}
+
+func noTenancy(containerID string) error {
+	return fmt.Errorf("request that names container %s: %w", quote(containerID), ErrNotFound)
+}

@@ -148,11 +148,12 @@ func (p *Process) Close() {
 	p.Kill()
 	p.timers.Wait()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.clients {
+	clients := p.clients
+	p.clients = nil
+	p.mu.Unlock()
+	for _, c := range clients { // without the lock: each closes its connections, which takes it
 		_ = c.Close()
 	}
-	p.clients = nil
 }
 
 // gateHook puts the gate before and after every command, and remembers the connections.

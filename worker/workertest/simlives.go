@@ -145,3 +145,13 @@ func (s *Sim) Containers() []engines.Container {
 	}
 	return out
 }
+
+// Owner is the agent whose container was born with this password, or "".
+func (s *Sim) Owner(password string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if password == "" {
+		return ""
+	}
+	return s.truth.byPassword[password]
+}

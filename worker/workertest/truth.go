@@ -1,7 +1,6 @@
 package workertest
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -86,16 +85,20 @@ func (s *Sim) Truth() Truth {
 
 // truth is the Sim's own copy, guarded by its lock.
 type truth struct {
-	lives  map[string]*Life
-	owners map[string]*OwnerLife
+	lives      map[string]*Life
+	owners     map[string]*OwnerLife
+	byPassword map[string]string // password -> agent
 }
 
-func newTruth() truth { return truth{lives: map[string]*Life{}, owners: map[string]*OwnerLife{}} }
+func newTruth() truth {
+	return truth{lives: map[string]*Life{}, owners: map[string]*OwnerLife{}, byPassword: map[string]string{}}
+}
 
 func micros() int64 { return time.Now().UnixMicro() }
 
 func (t truth) created(b *box) {
 	l := b.Labels
+	t.byPassword[b.Env[engines.EnvPassword]] = strings.TrimPrefix(l[labelOwner], agentPrefix)
 	t.lives[b.ID] = &Life{
 		ID: b.ID, Name: b.Name, Ours: l[labelOurs] != "", Agent: strings.TrimPrefix(l[labelOwner], agentPrefix),
 		Engine: l[labelEngine], Task: l[labelTask], Project: l[labelProject], Owner: l[labelOwnerID], Born: l[labelBorn],
@@ -126,13 +129,4 @@ func (t truth) ownerDown(owner string) {
 	if o := t.owners[owner]; o != nil && o.Down == 0 {
 		o.Down = micros()
 	}
-}
-
-// labelsOf is for tests that make a container as a worker would.
-func labelsOf(l Life, cell string) map[string]string {
-	m := map[string]string{
-		labelOurs: "1", labelOwner: agentPrefix + l.Agent, labelCell: cell, labelEngine: l.Engine, labelEpoch: l.Epoch,
-		labelBorn: l.Born, labelProject: l.Project, labelTask: l.Task, labelOwnerID: l.Owner,
-	}
-	return maps.Clone(m)
 }

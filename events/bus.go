@@ -3,6 +3,9 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,221 +28,155 @@ type Config struct {
 	StreamCap int64 // requests refused while the work stream is longer; 10,000
 	AgentCap  int64 // requests of one agent that wait at once; 64
 
-	// Audit appends every record, end, reply, revocation to {cell}:audit, for the history checks.
+	// Audit appends every record, end, reply, revocation to {cell}:audit, for the history checks. It is never trimmed:
+	// for tests alone.
 	Audit bool
 	Log   zerolog.Logger
 }
 
+func (c Config) withDefaults() Config {
+	def(&c.Cell, "sandbox")
+	def(&c.Lease, 15*time.Second)
+	def(&c.ClaimIdle, 20*time.Second)
+	def(&c.Park, 250*time.Millisecond)
+	def(&c.TTL, 12*time.Hour)
+	def(&c.ReplyTTL, time.Hour)
+	def(&c.Remember, 24*time.Hour)
+	def(&c.Accept, 10*time.Second)
+	def(&c.Attempts, 5)
+	def(&c.StreamCap, 10_000)
+	def(&c.AgentCap, 64)
+	return c
+}
+
+// def gives a field its default when it is zero.
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
 // Bus is the connection of one process to Redis. All methods are safe for concurrent use; errors of the connection
 // are ErrUnavailable.
-type Bus struct{}
+type Bus struct {
+	calls    redis.UniversalClient // for everything that answers at once
+	blocking redis.UniversalClient // for reads that wait: they would starve the pool of the other
+	cfg      Config
+	settings string // of the cell, as the scripts read them
+	scripts  scripts
+	inbox    inbox
+}
 
 // New makes a bus over two clients of one Redis: rdb for calls, blocking for reads that wait.
-func New(_, _ redis.UniversalClient, _ Config) *Bus { panic("unbuilt") }
+func New(rdb, blocking redis.UniversalClient, cfg Config) *Bus {
+	cfg = cfg.withDefaults()
+	b := &Bus{calls: rdb, blocking: blocking, cfg: cfg, scripts: load(cfg.Audit)}
+	text, err := json.Marshal(settings{
+		Group: group, Parked: parked, Inbox: b.inboxKey(""),
+		Lease: cfg.Lease.Milliseconds(), ClaimIdle: cfg.ClaimIdle.Milliseconds(), Park: cfg.Park.Milliseconds(),
+		TTL: cfg.TTL.Milliseconds(), ReplyTTL: cfg.ReplyTTL.Milliseconds(), Remember: cfg.Remember.Milliseconds(),
+		Accept: cfg.Accept.Milliseconds(), Attempts: cfg.Attempts, StreamCap: cfg.StreamCap, AgentCap: cfg.AgentCap,
+	})
+	if err != nil {
+		panic(err) // a struct of numbers and strings is always written
+	}
+	b.settings = string(text)
+	return b
+}
+
+// Ping is nil when Redis answers.
+func (b *Bus) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return failed("ping redis", b.calls.Ping(ctx).Err())
+}
 
 // Check asks whether this Redis can be relied on: version, eviction policy (an error), persistence (a warning).
 // What a server cannot tell (the embedded one) is skipped. It makes the consumer group where it is absent.
-func (b *Bus) Check(_ context.Context) (warnings []string, err error) { panic("unbuilt") }
-
-// Ping is nil when Redis answers.
-func (b *Bus) Ping(_ context.Context) error { panic("unbuilt") }
-
-// Published is what became of a publication.
-type Published struct {
-	// StreamID is the event's time; of the first publication when the event was known.
-	StreamID string
-	// Moot: an agent.stopped of an owner that is not the present one (nothing was stored), or a work.ended of another task.
-	Moot  bool
-	Known bool // this event ID was published before
+func (b *Bus) Check(ctx context.Context) (warnings []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	text, err := b.calls.Info(ctx).Result()
+	if err != nil && unavailable(err) {
+		return nil, failed("ask redis what it is", err)
+	}
+	info := parseInfo(text)
+	if v := info["redis_version"]; v != "" && older(v, 7) {
+		return nil, fmt.Errorf("redis is version %s: 7.0 or later is needed", v)
+	}
+	if p := info["maxmemory_policy"]; p != "" && p != "noeviction" {
+		return nil, fmt.Errorf("redis evicts keys (maxmemory-policy %s): noeviction is needed, for an evicted lease or group is lost work", p)
+	}
+	if info["aof_enabled"] == "0" {
+		warnings = append(warnings, "redis keeps no append-only file: a restart of it loses events that wait and credentials")
+	}
+	return warnings, b.ensureGroup(ctx)
 }
 
-// Publish stores an event; it takes effect at once. Only sandbox.requested and logs.requested can be refused (ErrFull).
-func (b *Bus) Publish(_ context.Context, _ Event) (Published, error) { panic("unbuilt") }
-
-// Delivery is one entry of the work stream in the hands of this consumer.
-type Delivery struct {
-	Entry string // stream entry ID: the event's time
-	Event Event
-	// Ends: the event ended a sandbox when it was published; containers may be left to remove.
-	Ends bool
-	// Foreign: it came by plain XADD and has had no effect yet: publish it anew under its own event ID, then Finish.
-	Foreign  bool
-	Deadline time.Time // of a request: by then it must be accepted or queued
-	consumer string
+// ensureGroup makes the consumer group, reading from the first entry on, and the stream with it.
+func (b *Bus) ensureGroup(ctx context.Context) error {
+	err := b.calls.XGroupCreateMkStream(ctx, b.stream(), group, "0").Err()
+	if err != nil && strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		return nil
+	}
+	return failed("make the consumer group", err)
 }
 
-// Handler works on one delivery. It must end it by Answer, Settle or Finish, or leave it to be delivered again.
-// ctx ends when the consumer has drained for too long.
-type Handler func(ctx context.Context, d Delivery)
-
-// ConsumeOptions of Consume.
-type ConsumeOptions struct {
-	Name  string        // of the consumer; unique per process life
-	Slots int           // handlers at once; a slot is taken before the stream is read
-	Drain time.Duration // handlers under way may go on this long after ctx ends; what is left is handed back
+// parseInfo reads the name:value lines of INFO.
+func parseInfo(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			out[name] = value
+		}
+	}
+	return out
 }
 
-// Consume reads the work stream, new entries and those left idle by others, until ctx ends, then drains. It
-// recreates the consumer group after a flush, and dead-letters what cannot be decoded. It returns nil after a drain.
-func (b *Bus) Consume(_ context.Context, _ ConsumeOptions, _ Handler) error { panic("unbuilt") }
+// older says that a version's first number is less than major.
+func older(version string, major int) bool {
+	var n int
+	if _, err := fmt.Sscanf(version, "%d.", &n); err != nil {
+		return false
+	}
+	return n < major
+}
 
 // Agent reads an agent's hash.
-func (b *Bus) Agent(_ context.Context, slug string) (AgentState, error) { panic("unbuilt") }
-
-// Verdict is what begin decided.
-type Verdict string
-
-// The verdicts of Begin.
-const (
-	Lost  Verdict = "LOST"  // the entry is another consumer's by now: drop it
-	Done  Verdict = "DONE"  // answered and finished here
-	Again Verdict = "AGAIN" // what the guards saw has changed: look again
-	Busy  Verdict = "BUSY"  // another run is under way: the entry is parked, drop it
-	Hit   Verdict = "HIT"   // the record covers what is asked: check the containers, then AnswerHit
-	Run   Verdict = "RUN"   // a lease is held under Epoch: provision
-)
-
-// BeginArgs is what the guards saw.
-type BeginArgs struct {
-	Asked, Set []Want   // what this request must be answered with; the whole opted set with the features to have
-	Seen       Tenancy  // the tenancy the guards saw alive
-	HashOwner  string   // the hash's owner as it was read before the look at the engine
-	Epoch      string   // the epoch this run already holds, or empty
-	Gone       []string // container IDs found dead
-	Moved      []string // container IDs found alive under another name
-}
-
-// Begun is the answer of Begin. Record is the whole record as it stands (without what was struck).
-type Begun struct {
-	Verdict Verdict
-	Born    string // the request's time: what is made for it is born then
-	Epoch   string
-	Record  map[string]Entry
-	// Answered: a terminal reply stands already; only what the record lacks of the set is to be made.
-	Answered bool
-}
-
-// Begin opens a request that has passed the guards.
-func (b *Bus) Begin(_ context.Context, _ Delivery, _ BeginArgs) (Begun, error) { panic("unbuilt") }
-
-// Refuse answers with a refusal and finishes the entry. A request older than the watermark is answered as stale.
-// It reports false when the entry is another consumer's by now.
-func (b *Bus) Refuse(_ context.Context, _ Delivery, _ State, _ Refusal, task string) (bool, error) {
-	panic("unbuilt")
-}
-
-// AnswerHit answers from the record, whose containers (engine -> container ID) were checked just now, and finishes
-// the entry. Done, Lost, or Again when record or watermark have moved on.
-func (b *Bus) AnswerHit(_ context.Context, _ Delivery, asked []Want, checked map[string]string) (Verdict, error) {
-	panic("unbuilt")
-}
-
-// AnswerBody answers something other than a request for a sandbox, and finishes the entry.
-func (b *Bus) AnswerBody(_ context.Context, _ Delivery, body json.RawMessage) (bool, error) {
-	panic("unbuilt")
-}
-
-// Fencing is what a lease holder is told.
-type Fencing string
-
-// The answers to Beat, Record and Settle.
-const (
-	Held    Fencing = "OK"
-	Fenced  Fencing = "FENCED"  // another epoch holds the lease, or none: go back to the guards
-	Revoked Fencing = "REVOKED" // the container may not be recorded any more: make another
-	Lapsed  Fencing = "AGAIN"   // the record lapsed under the run: go back to the guards
-)
-
-// Beat extends the lease and keeps the entry ours. Held or Fenced.
-func (b *Bus) Beat(_ context.Context, _ Delivery, epoch string) (Fencing, error) { panic("unbuilt") }
-
-// Tell adds a progress entry, under the lease only; it never fails a run.
-func (b *Bus) Tell(_ context.Context, _ Delivery, epoch string, _ Progress) error { panic("unbuilt") }
-
-// Record records one engine under the lease; with the last one asked for it writes the terminal reply too.
-// Held, Fenced or Revoked.
-func (b *Bus) Record(_ context.Context, _ Delivery, epoch, engine string, _ Entry, _ Outcome, reason string, asked []Want) (Fencing, error) {
-	panic("unbuilt")
-}
-
-// Settle ends a run: the lease is released, the entry finished. failure is nil when nothing that was asked for failed.
-// Held (done), Fenced or Lapsed.
-func (b *Bus) Settle(_ context.Context, _ Delivery, epoch string, failure *Refusal, asked []Want) (Fencing, error) {
-	panic("unbuilt")
-}
-
-// Found is a container that somebody came upon, as it stands now.
-type Found struct {
-	Slug, Engine, ID string
-	Epoch, Born      string
-	Tenancy          Tenancy // of its labels, or its claim
-	FirstLife        bool
-}
-
-// Present is what the caller knows of the agent outside Redis.
-type Present struct {
-	Task, Project string // of the durable store; empty when there is none or it has ended
-	Owner         string // the agent's live container, OwnerLease, or empty
-}
-
-// Fate is what is to become of a container.
-type Fate string
-
-// The fates.
-const (
-	FateRecorded Fate = "RECORDED" // hands off
-	FateBusy     Fate = "BUSY"     // hands off
-	FateLost     Fate = "LOST"     // adopt it
-	FateDead     Fate = "DEAD"     // revoked for ever: remove it by ID, at once
-	FateAdopted  Fate = "OK"       // of Adopt alone: it is recorded now
-)
-
-// Revoke decides whether a container may be removed; ownEpoch is the caller's, or empty.
-func (b *Bus) Revoke(_ context.Context, _ Found, ownEpoch string, _ Present) (Fate, error) {
-	panic("unbuilt")
-}
-
-// Adopt records a container that Redis has forgotten.
-func (b *Bus) Adopt(_ context.Context, _ Found, _ Present, _ Entry) (Fate, error) { panic("unbuilt") }
-
-// Finish ends an entry that needs no reply. It reports false when the entry is another consumer's by now.
-func (b *Bus) Finish(_ context.Context, _ Delivery) (bool, error) { panic("unbuilt") }
-
-// DeadLetter ends an entry and keeps it, with the reason, in the dead letters.
-func (b *Bus) DeadLetter(_ context.Context, _ Delivery, reason string) (bool, error) {
-	panic("unbuilt")
+func (b *Bus) Agent(ctx context.Context, slug string) (AgentState, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	doing := "read what is known of agent " + slug
+	pipe := b.calls.Pipeline()
+	read, clock := pipe.HGetAll(ctx, b.agentKey(slug)), pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return AgentState{}, failed(doing, err)
+	}
+	h := read.Val()
+	a := AgentState{
+		Task: h["task"], Project: h["project"], WorkEnded: h["over"] != "", Owned: h["owned"] != "",
+		Owner: h["owner"], Ended: h["ended"], Epoch: h["epoch"],
+	}
+	a.Known = a.Task != "" || a.WorkEnded
+	if h["lease"] != "" {
+		a.Leased = millis(h["until"]).After(clock.Val())
+	}
+	if h["hosts"] != "" {
+		a.Hosts = strings.Split(h["hosts"], ",")
+	}
+	return a, nil
 }
 
 // SetOwned marks the agent's engagement as owned by a container, if it is still this one.
-func (b *Bus) SetOwned(_ context.Context, slug, task, project string) error { panic("unbuilt") }
-
-// Sandbox reads an agent's record, and with slide gives it its whole TTL again. ErrExpired when there is none.
-func (b *Bus) Sandbox(_ context.Context, slug string, slide bool) (Record, error) { panic("unbuilt") }
-
-// Sandboxes reads every record.
-func (b *Bus) Sandboxes(_ context.Context) ([]Record, error) { panic("unbuilt") }
-
-// Owners lists the slugs of every agent that Redis knows a sandbox owner for, with that owner (for the janitor).
-func (b *Bus) Owners(_ context.Context) (map[string]string, error) { panic("unbuilt") }
-
-// Follow calls each with every entry of a reply stream after the given one ("" = from the start), progress first, the
-// terminal one last, and returns after it; or ctx's error. gateway is this process's inbox name; see RunInbox.
-func (b *Bus) Follow(_ context.Context, slug, requestID, after string, each func(Reply) error) error {
-	panic("unbuilt")
+func (b *Bus) SetOwned(ctx context.Context, slug, task, project string) error {
+	_, err := b.number(ctx, "note that "+slug+" lives in a container", b.scripts.own, b.keys(slug, "", ""), struct {
+		Slug    string `json:"slug"`
+		Task    string `json:"task"`
+		Project string `json:"project"`
+	}{slug, task, project})
+	return err
 }
-
-// Replies reads what stands in a reply stream after the given entry, without waiting. ErrExpired when the stream is
-// not there.
-func (b *Bus) Replies(_ context.Context, slug, requestID, after string) ([]Reply, error) {
-	panic("unbuilt")
-}
-
-// RunInbox reads the notices of one gateway for all its followers, until ctx ends: Follow then waits without a
-// connection of its own.
-func (b *Bus) RunInbox(_ context.Context, gateway string) error { panic("unbuilt") }
-
-// ReplyStream is the key an agent with Redis access may read its replies from.
-func (b *Bus) ReplyStream(slug, requestID string) string { panic("unbuilt") }
 
 // Switch is the mirrored run-time value of the master switch.
 type Switch string
@@ -253,19 +190,19 @@ const (
 )
 
 // MasterSwitch reads the mirror.
-func (b *Bus) MasterSwitch(_ context.Context) (Switch, error) { panic("unbuilt") }
-
-// SetMasterSwitch writes the mirror.
-func (b *Bus) SetMasterSwitch(_ context.Context, _ Switch) error { panic("unbuilt") }
-
-// SweepConsumers removes consumers of dead processes that hold nothing, and returns how many.
-func (b *Bus) SweepConsumers(_ context.Context) (int, error) { panic("unbuilt") }
-
-// Gauges are the bus's own figures.
-type Gauges struct {
-	StreamLength, Pending, DeadLetters, Sandboxes int64
-	OldestPending                                 time.Duration
+func (b *Bus) MasterSwitch(ctx context.Context) (Switch, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	v, err := b.calls.Get(ctx, b.switchKey()).Result()
+	if errors.Is(err, redis.Nil) {
+		return SwitchMissing, nil
+	}
+	return Switch(v), failed("read the master switch", err)
 }
 
-// Gauges reads them.
-func (b *Bus) Gauges(_ context.Context) (Gauges, error) { panic("unbuilt") }
+// SetMasterSwitch writes the mirror.
+func (b *Bus) SetMasterSwitch(ctx context.Context, s Switch) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return failed("mirror the master switch", b.calls.Set(ctx, b.switchKey(), string(s), 0).Err())
+}

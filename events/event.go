@@ -96,7 +96,3 @@ func (e *DecodeError) Error() string {
 	}
 	return fmt.Sprintf("%s: %s; allowed: %v", e.Attribute, e.Problem, e.Allowed)
 }
-
-// Decode reads an event from CloudEvents JSON: specversion and time may be absent, other top-level attributes are
-// ignored, type is judged before data, and data is checked against its type. Errors are *DecodeError.
-func Decode(_ []byte) (Event, error) { panic("unbuilt") }

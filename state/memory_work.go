@@ -79,6 +79,18 @@ func (m *memory) Engagement(ctx context.Context, agent string) (Engagement, erro
 	return *last, nil
 }
 
+// SetOwned implements Engagements.
+func (m *memory) SetOwned(ctx context.Context, agent, task, project string) error {
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if last := m.last(agent); last != nil && !last.Ended && last.Task == task && last.Project == project {
+		last.Owned = true
+	}
+	return nil
+}
+
 // Published implements Engagements.
 func (m *memory) Published(ctx context.Context, eventID string) error {
 	if err := m.begin(ctx); err != nil {

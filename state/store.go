@@ -116,6 +116,8 @@ type Engagements interface {
 	EndWork(ctx context.Context, agent, task string, out Outgoing) (Engagement, error)
 	// Engagement gives the latest engagement, ended or not; ErrNotFound when the agent never had one.
 	Engagement(ctx context.Context, agent string) (Engagement, error)
+	// SetOwned notes that a container owns the agent's engagement, if it is still this one; otherwise it changes nothing.
+	SetOwned(ctx context.Context, agent, task, project string) error
 	// Published marks an owed event as published.
 	Published(ctx context.Context, eventID string) error
 	// Unpublished lists owed events older than age, oldest first, at most limit.

@@ -46,7 +46,7 @@ type Config struct {
 	JanitorInterval time.Duration // 30 s
 	StopGrace       time.Duration // between stop signal and removal; 300 ms
 	Drain           time.Duration // 30 s
-	Beat            time.Duration // a third of the bus's lease; 5 s
+	Beat            time.Duration // between two beats of a lease; 1 s
 	Retain          time.Duration // history rows older are pruned; 30 days
 
 	Log      zerolog.Logger

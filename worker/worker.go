@@ -2,7 +2,16 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
 
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
 )
 
@@ -11,15 +20,156 @@ type ProjectReader interface {
 	Project(ctx context.Context, slug string) (state.Project, error)
 }
 
-// Worker is one consumer of the work stream with its janitor.
-type Worker struct{}
+// Worker is one consumer of the work stream with its janitor, its observer and its history writer.
+type Worker struct {
+	cfg     Config
+	host    string // the container engine's ID
+	metrics *metrics
+	runs    *localRuns
+	rows    chan state.Request
+}
 
-// New makes a worker.
-func New(_ Config) *Worker { panic("unbuilt") }
+// New makes a worker. It touches nothing yet.
+func New(cfg Config) *Worker {
+	cfg = cfg.withDefaults()
+	return &Worker{
+		cfg: cfg, metrics: newMetrics(cfg.Register), runs: newLocalRuns(),
+		rows: make(chan state.Request, historyBacklog),
+	}
+}
 
-// Run works until ctx ends, then drains. Only what cannot be worked without is an error.
-func (w *Worker) Run(_ context.Context) error { panic("unbuilt") }
+// Run works until ctx ends, then drains: what is under way may finish within Config.Drain, the rest is handed back.
+// Only what cannot be worked without is an error: a container engine that does not answer at the start.
+func (w *Worker) Run(ctx context.Context) error {
+	var err error
+	if w.host, err = w.cfg.Runtime.HostID(ctx); err != nil {
+		return fmt.Errorf("ask the container engine who it is: %w", err)
+	}
+	if err := w.cfg.Runtime.EnsureNetwork(ctx, w.cfg.Network); err != nil {
+		return fmt.Errorf("network %s: %w", w.cfg.Network, err)
+	}
+	writing := make(chan struct{})
+	stopWriting := make(chan struct{})
+	go func() { defer close(writing); w.writeHistory(context.WithoutCancel(ctx), stopWriting) }()
+	defer func() { close(stopWriting); <-writing }()
 
-// JanitorPass runs one pass now and returns how many containers and names it changed, or an error: then it did nothing
-// to containers.
-func (w *Worker) JanitorPass(_ context.Context) (int, error) { panic("unbuilt") }
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return w.cfg.Bus.Consume(ctx, events.ConsumeOptions{Name: w.cfg.Name, Slots: w.cfg.Slots, Drain: w.cfg.Drain}, w.handle)
+	})
+	g.Go(func() error { w.janitor(ctx); return nil })
+	g.Go(func() error { w.observe(ctx); return nil })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
+	return nil
+}
+
+// handle is what one delivery is for.
+func (w *Worker) handle(ctx context.Context, d events.Delivery) {
+	switch {
+	case d.Foreign:
+		w.handleForeign(ctx, d)
+	case d.Event.Type == events.SandboxRequested:
+		w.handleRequest(ctx, d)
+	case d.Event.Type == events.LogsRequested:
+		w.handleLogs(ctx, d)
+	case d.Event.Type == events.WorkStarted:
+		w.handleStarted(ctx, d)
+	default:
+		w.handleEnded(ctx, d)
+	}
+}
+
+// settleWithin limits one call that settles something after its context may have ended.
+const settleWithin = 10 * time.Second
+
+// settled makes a call that ends a delivery, whatever has become of the handler's context.
+func (w *Worker) settled(d events.Delivery, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		w.cfg.Log.Warn().Err(err).Str("agent", d.Event.Subject).Str("entry", d.Entry).Str("event", string(d.Event.Type)).Msg(what + " failed; left for another delivery")
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (w *Worker) finish(d events.Delivery) {
+	_ = w.settled(d, "finish", func(ctx context.Context) error {
+		_, err := w.cfg.Bus.Finish(ctx, d)
+		return err
+	})
+}
+
+// localRuns are the provisions of this process, so that an end stops them at once instead of at their next beat.
+type localRuns struct {
+	mu   sync.Mutex
+	next int
+	stop map[string]map[int]func()
+}
+
+func newLocalRuns() *localRuns { return &localRuns{stop: map[string]map[int]func(){}} }
+
+func (l *localRuns) add(slug string, stop func()) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	n := l.next
+	if l.stop[slug] == nil {
+		l.stop[slug] = map[int]func(){}
+	}
+	l.stop[slug][n] = stop
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(l.stop[slug], n); len(l.stop[slug]) == 0 {
+			delete(l.stop, slug)
+		}
+	}
+}
+
+func (l *localRuns) cancel(slug string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, stop := range l.stop[slug] {
+		stop()
+	}
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	set(&c.Grace, 180*time.Second)
+	set(&c.JanitorInterval, 30*time.Second)
+	set(&c.StopGrace, 300*time.Millisecond)
+	set(&c.Drain, 30*time.Second)
+	set(&c.Beat, time.Second)
+	set(&c.Retain, 30*24*time.Hour)
+	if c.Name == "" {
+		host, _ := os.Hostname()
+		c.Name = host + "-" + uuid.NewString()[:8]
+	}
+	if c.Cell == "" {
+		c.Cell = "sandbox"
+	}
+	if c.Network == "" {
+		c.Network = "roboco_default"
+	}
+	if c.Memory == 0 {
+		c.Memory = 512 << 20
+	}
+	if c.NanoCPUs == 0 {
+		c.NanoCPUs = 1e9
+	}
+	if c.Pids == 0 {
+		c.Pids = 256
+	}
+	if c.Slots == 0 {
+		c.Slots = 32
+	}
+	return c
+}

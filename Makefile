@@ -1,0 +1,55 @@
+# sandboxd: `make` lists what can be made.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+BIN := .bin
+TEST_TIMEOUT ?= 15m
+GOLANGCI_VERSION := v2.9.0
+GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: images
+images: ## Make the engine images that are missing: pulled, or built from Debian packages
+	@images/build.sh
+
+.PHONY: build
+build: ## Build sandboxd and sandbox into .bin
+	go build -o $(BIN)/ ./cmd/...
+
+# Without Docker the tests that need it skip and say so; REQUIRE_DOCKER=1 makes its absence a failure.
+.PHONY: test-engine
+test-engine:
+	@if docker version >/dev/null 2>&1; then images/build.sh; \
+	elif [ -n "$${REQUIRE_DOCKER:-}" ]; then echo "the container engine does not answer, and REQUIRE_DOCKER is set" >&2; exit 1; \
+	else echo "the container engine does not answer: tests that need it will skip"; fi
+
+.PHONY: test
+test: test-engine ## Everything a change must pass (REQUIRE_DOCKER=1: fail without Docker)
+	go test -count=1 -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: test-short
+test-short: ## The tests that need no Docker, under a minute
+	go test -short ./...
+
+.PHONY: race
+race: test-engine ## All tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -count=1 -timeout 30m ./...
+
+$(GOLANGCI):
+	@echo "building golangci-lint $(GOLANGCI_VERSION), once"
+	GOBIN=$(CURDIR)/$(BIN)/.install go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(BIN)/.install/golangci-lint $@ && rmdir $(BIN)/.install
+
+.PHONY: lint
+lint: $(GOLANGCI) ## go vet and golangci-lint, the import rules among them
+	go vet ./...
+	$(GOLANGCI) run ./...
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## Format the Go code
+	$(GOLANGCI) fmt ./...

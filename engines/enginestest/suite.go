@@ -1,0 +1,82 @@
+// Package enginestest is the conformance suite of engines: it loops over a registry and proves, on real containers, that
+// each engine is what it says. Any runtime can run it. An engine whose connection string has a scheme that is known here
+// (see client.go) is covered without a line of test.
+//
+// Start reading at Run, then box.go.
+package enginestest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// Runtime is what the suite needs of a container engine. Errors are those of package engines.
+type Runtime interface {
+	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
+	Create(ctx context.Context, l engines.Launch) (id string, err error)
+	Start(ctx context.Context, id string) error
+	Inspect(ctx context.Context, idOrName string) (engines.Container, error)
+	Logs(ctx context.Context, id string, lines int) (string, error)
+	WaitExit(ctx context.Context, id string) (exitCode int, err error)
+	Remove(ctx context.Context, id string, grace time.Duration) error
+}
+
+// Process is one that runs in a container.
+type Process struct {
+	// UID is the user, by number as this machine sees it.
+	UID int
+	// Command is the whole command line.
+	Command string
+}
+
+// Config says what to test on what.
+type Config struct {
+	Runtime  Runtime
+	Registry engines.Registry
+	// Network to put containers on; empty is the runtime's default.
+	Network string
+	// Prefix begins every container's name; it must be this run's alone.
+	Prefix string
+	// Labels for every container.
+	Labels map[string]string
+	// Processes lists a container's processes, to prove that no server runs as root and that no command line holds a
+	// password. Nil leaves that out, for runtimes that cannot tell.
+	Processes func(ctx context.Context, id string) ([]Process, error)
+	// Memory is each container's limit in bytes; 0 means 512 MiB.
+	Memory int64
+}
+
+// Run tests every engine of the registry, side by side.
+func Run(t *testing.T, cfg Config) {
+	t.Helper()
+	if cfg.Memory == 0 {
+		cfg.Memory = 512 << 20
+	}
+	for _, e := range cfg.Registry {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			s := suite{Config: cfg, engine: e}
+			t.Run("bare", s.bare)
+			for _, f := range e.Features {
+				t.Run("feature "+f, func(t *testing.T) { s.features(t, []string{f}) })
+			}
+			if len(e.Features) > 0 {
+				t.Run("all features", func(t *testing.T) { s.features(t, e.Features) })
+				t.Run("extend", s.extend)
+			}
+			if e.Name == "postgres" {
+				t.Run("agent", s.postgresAgent)
+				t.Run("slow start", s.postgresSlowStart)
+			}
+		})
+	}
+}
+
+// suite is the test of one engine.
+type suite struct {
+	Config
+	engine engines.Engine
+}

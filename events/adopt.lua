@@ -1,0 +1,16 @@
+-- adopt: a live container of a live owner, which Redis has forgotten, is recorded again.
+-- ARGV as in fate.lua; ARGV 3: the entry (JSON). Returns OK or fate.lua's verdict.
+local v = verdict()
+if v ~= 'LOST' then return v end
+if leased() then return 'BUSY' end
+known()
+call('HSETNX', AGENT, 'task', args.task)
+call('HSETNX', AGENT, 'project', args.project)
+call('HSETNX', AGENT, 'owner', args.owner)
+if args.owner ~= 'lease' then call('HSET', AGENT, 'owned', 1) end
+call('HSET', RECORD, args.engine, ARGV[3])
+mark(args.id, 'recorded')
+slide()
+shelter(cjson.decode(ARGV[3]).host)
+audit_log('adopt', 'own', call('HGET', AGENT, 'owner') or '', 'e', args.engine, 'c', args.id, 'born', args.born, 'feats', table.concat(cjson.decode(ARGV[3]).features, ','))
+return 'OK'

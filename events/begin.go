@@ -1,0 +1,91 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+)
+
+//go:embed begin.lua
+var beginLua string
+
+// Verdict is what begin decided.
+type Verdict string
+
+// The verdicts of Begin.
+const (
+	Lost  Verdict = "LOST"  // the entry is another consumer's by now: drop it
+	Done  Verdict = "DONE"  // answered and finished here
+	Again Verdict = "AGAIN" // what the guards saw has changed: look again
+	Busy  Verdict = "BUSY"  // another run is under way: the entry is parked, drop it
+	Hit   Verdict = "HIT"   // the record covers what is asked: check the containers, then AnswerHit
+	Run   Verdict = "RUN"   // a lease is held under Epoch: provision
+)
+
+// BeginArgs is what the guards saw.
+type BeginArgs struct {
+	Asked, Set []Want   // what this request must be answered with; the whole opted set with the features to have
+	Seen       Tenancy  // the tenancy the guards saw alive
+	HashOwner  string   // the hash's owner as it was read before the look at the engine
+	Epoch      string   // the epoch this run already holds, or empty
+	Gone       []string // container IDs found dead
+	Moved      []string // container IDs found alive under another name
+}
+
+// Begun is the answer of Begin. Record is the whole record as it stands (without what was struck).
+type Begun struct {
+	Verdict Verdict
+	// State is how the request ended, of the verdict Done.
+	State  State
+	Born   string // the request's time: what is made for it is born then
+	Epoch  string
+	Record map[string]Entry
+	// Answered: a terminal reply stands already; only what the record lacks of the set is to be made.
+	Answered bool
+}
+
+type beginArgs struct {
+	handle
+	Asked     []want   `json:"asked"`
+	Set       []want   `json:"set"`
+	Task      string   `json:"task"`
+	Project   string   `json:"project"`
+	Owner     string   `json:"owner"`
+	HashOwner string   `json:"hash_owner"`
+	Epoch     string   `json:"epoch"`
+	Gone      []string `json:"gone"`
+	Moved     []string `json:"moved"`
+	Deadline  int64    `json:"deadline"`
+	Nonce     string   `json:"nonce"`
+}
+
+// Begin opens a request that has passed the guards.
+func (b *Bus) Begin(ctx context.Context, d Delivery, a BeginArgs) (Begun, error) {
+	args := beginArgs{
+		handle: d.handle(), Asked: wants(a.Asked), Set: wants(a.Set),
+		Task: a.Seen.Task, Project: a.Seen.Project, Owner: a.Seen.Owner, HashOwner: a.HashOwner,
+		Epoch: a.Epoch, Gone: full(a.Gone), Moved: full(a.Moved), Nonce: rand.Text(),
+	}
+	if !d.Deadline.IsZero() {
+		args.Deadline = d.Deadline.UnixMilli()
+	}
+	doing := "begin request " + d.rid
+	v, err := b.list(ctx, doing, 5, b.scripts.begin, b.keys(d.Event.Subject, d.rid, d.Event.ID), args)
+	if err != nil {
+		return Begun{}, err
+	}
+	begun := Begun{Verdict: Verdict(v[0])}
+	switch begun.Verdict {
+	case Done:
+		begun.State = State(v[1])
+	case Hit, Run:
+		begun.Born, begun.Epoch, begun.Answered = v[1], v[3], v[4] == "1"
+		if err := json.Unmarshal([]byte(v[2]), &begun.Record); err != nil {
+			return Begun{}, fmt.Errorf("%s: read the record: %w", doing, err)
+		}
+	default: // the verdict says it all
+	}
+	return begun, nil
+}

@@ -1,0 +1,3 @@
+package events_test
+
+func beginTests() []test { return nil }

@@ -1,0 +1,151 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Handler works on one delivery. It must end it by Answer, Settle or Finish, or leave it to be delivered again.
+// ctx ends when the consumer has drained for too long.
+type Handler func(ctx context.Context, d Delivery)
+
+// ConsumeOptions of Consume.
+type ConsumeOptions struct {
+	Name  string        // of the consumer; unique per process life
+	Slots int           // handlers at once, at least 1; a slot is taken before the stream is read
+	Drain time.Duration // handlers under way may go on this long after ctx ends; what is left is handed back
+}
+
+// consumer is one reader of the work stream.
+type consumer struct {
+	bus      *Bus
+	name     string
+	handle   Handler
+	slots    chan struct{}
+	handlers sync.WaitGroup
+	working  context.Context //nolint:containedctx // the handlers' own life, which outlasts the reading
+}
+
+// Consume reads the work stream, new entries and those left idle by others, until ctx ends, then drains. It
+// recreates the consumer group after a flush, and dead-letters what cannot be decoded. It returns nil after a drain.
+func (b *Bus) Consume(ctx context.Context, o ConsumeOptions, h Handler) error {
+	if o.Name == "" || o.Name == parked {
+		return fmt.Errorf("consume as %q: a consumer needs a name of its own", o.Name)
+	}
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	c := &consumer{bus: b, name: o.Name, handle: h, slots: make(chan struct{}, max(o.Slots, 1)), working: working}
+	var loops sync.WaitGroup
+	loops.Go(func() { c.readFresh(ctx) })
+	loops.Go(func() { c.readIdle(ctx) })
+	<-ctx.Done()
+	c.drain(ctx, &loops, o.Drain, stop)
+	return nil
+}
+
+// take waits for a free slot; it is false when ctx ends first.
+func (c *consumer) take(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case c.slots <- struct{}{}:
+	}
+	if ctx.Err() != nil {
+		c.release()
+		return false
+	}
+	return true
+}
+
+func (c *consumer) release() { <-c.slots }
+
+// readFresh reads what nobody has been given yet.
+func (c *consumer) readFresh(ctx context.Context) {
+	args := &redis.XReadGroupArgs{Group: group, Consumer: c.name, Streams: []string{c.bus.stream(), ">"}, Count: 1, Block: block}
+	if cap(c.slots) == 1 {
+		args.Block = c.bus.cfg.Park // the only slot is needed for what is parked, too
+	}
+	var trouble backoff
+	for c.take(ctx) {
+		// A read that was called off could still have been answered: it ends by itself, and what it brings is not lost.
+		found, err := c.bus.blocking.XReadGroup(context.WithoutCancel(ctx), args).Result()
+		if err != nil || len(found) == 0 || len(found[0].Messages) == 0 {
+			c.release()
+			c.mend(ctx, err, &trouble)
+			continue
+		}
+		trouble.over()
+		c.start(ctx, found[0].Messages[0])
+	}
+}
+
+// start hands an entry to the handler, in a slot that has been taken for it.
+func (c *consumer) start(ctx context.Context, m redis.XMessage) {
+	if ctx.Err() != nil {
+		c.release() // drain hands it back
+		return
+	}
+	c.handlers.Go(func() {
+		defer c.release()
+		defer c.survive(m.ID)
+		d, err := deliver(m, c.name)
+		if err == nil {
+			c.handle(c.working, d)
+			return
+		}
+		c.bus.cfg.Log.Warn().Str("entry", m.ID).Err(err).Msg("entry cannot be decoded: kept as a dead letter")
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+		defer cancel()
+		if _, err := c.bus.DeadLetter(settle, d, err.Error()); err != nil {
+			c.bus.cfg.Log.Error().Str("entry", m.ID).Err(err).Msg("cannot keep a dead letter: it will be delivered again")
+		}
+	})
+}
+
+// survive keeps a handler's panic from ending the process; the entry is left to be delivered again. What was panicked with
+// may hold a secret, so only a runtime error is told in its words.
+func (c *consumer) survive(entry string) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	line := c.bus.cfg.Log.Error().Str("entry", entry).Str("panic", fmt.Sprintf("%T", cause)).Bytes("stack", debug.Stack())
+	var fault interface{ RuntimeError() }
+	if err, ok := cause.(error); ok && errors.As(err, &fault) {
+		line = line.Err(err)
+	}
+	line.Msg("a handler panicked; the entry is left to be delivered again")
+}
+
+// mend waits out a failed read, and makes the consumer group anew where it is gone.
+func (c *consumer) mend(ctx context.Context, err error, trouble *backoff) {
+	if err == nil || errors.Is(err, redis.Nil) {
+		trouble.over()
+		return
+	}
+	if trouble.first() {
+		c.bus.cfg.Log.Warn().Err(err).Str("consumer", c.name).Msg("cannot read the work stream; trying again")
+	}
+	if noGroup(err) {
+		if err := c.bus.ensureGroup(ctx); err != nil {
+			c.bus.cfg.Log.Warn().Err(err).Msg("cannot make the consumer group anew; trying again")
+		}
+	}
+	wait(ctx, nil, trouble.next())
+}
+
+// backoff grows from 50 ms to 1 s.
+type backoff struct{ last time.Duration }
+
+func (b *backoff) first() bool { return b.last == 0 }
+func (b *backoff) over()       { b.last = 0 }
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, 50*time.Millisecond), time.Second)
+	return b.last
+}

@@ -1,0 +1,164 @@
+// Package eventstest gives tests a Redis: a real one in a container, or the embedded one.
+//
+// Both are shared by all tests of a process: a test takes a cell of its own and can run beside any other, unless it
+// flushes: that one starts a Redis for itself.
+package eventstest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Image is the Redis that tests run against.
+const Image = "redis:8-alpine"
+
+// startLimit bounds the start of a container, on a machine that is busy.
+const startLimit = 60 * time.Second
+
+// shared is the one container of this process.
+//
+//nolint:gochecknoglobals // a container per test process, not per test
+var shared struct {
+	once sync.Once
+	addr string
+	stop func() // kept: the container goes when its standard input does, and a pipe nobody holds is closed
+	err  error
+}
+
+// StartRedis gives the address (host:port, loopback) of a real Redis that all tests of this process share. Without Docker,
+// or without its image, the test is skipped, or fails where REQUIRE_DOCKER=1; it is skipped under -short.
+func StartRedis(t testing.TB) string {
+	t.Helper()
+	needDocker(t)
+	shared.once.Do(func() { shared.addr, shared.stop, shared.err = run() })
+	if shared.err != nil {
+		t.Fatalf("start redis: %v", shared.err)
+	}
+	return shared.addr
+}
+
+// StartOwnRedis gives the address of a real Redis that this test has for itself, and may flush or kill. stop kills it.
+func StartOwnRedis(t testing.TB) (addr string, stop func()) {
+	t.Helper()
+	needDocker(t)
+	addr, stop, err := run()
+	if err != nil {
+		t.Fatalf("start redis: %v", err)
+	}
+	t.Cleanup(stop)
+	return addr, stop
+}
+
+// StartEmbedded gives the address of an embedded Redis of this test's own, whose TTLs run with the clock.
+func StartEmbedded(t testing.TB) string {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	if err := m.Start(); err != nil {
+		t.Fatalf("start the embedded redis: %v", err)
+	}
+	t.Cleanup(m.Close)
+	return m.Addr()
+}
+
+// Clients opens the two clients a bus needs, and closes them after the test.
+func Clients(t testing.TB, addr string) (calls, blocking *redis.Client) {
+	t.Helper()
+	open := func(o *redis.Options) *redis.Client {
+		c := redis.NewClient(o)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return open(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: 5 * time.Second}),
+		open(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 50})
+}
+
+// Cell is a name nobody else uses.
+func Cell() string { return "t" + strings.ToLower(rand.Text()[:12]) }
+
+// needDocker skips or fails a test that has no Docker to run with.
+func needDocker(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs Docker: not under -short")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format", "{{.Id}}", Image).CombinedOutput()
+	if err == nil {
+		return
+	}
+	why := fmt.Sprintf("needs Docker and the image %s (make images): %v: %s", Image, err, strings.TrimSpace(string(out)))
+	if os.Getenv("REQUIRE_DOCKER") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// run starts a container that lives as long as its standard input is open: it goes with this process, however that ends.
+func run() (addr string, stop func(), err error) {
+	name := "sandboxd-events-test-" + strings.ToLower(rand.Text()[:10])
+	const serve = `redis-server --save "" --appendonly no --maxmemory-policy noeviction >/dev/null & cat >/dev/null; kill -9 $!`
+	cmd := exec.Command("docker", "run", "--rm", "-i", "--name", name, "-p", "127.0.0.1::6379", "--entrypoint", "sh", Image, "-c", serve) //nolint:gosec,noctx // a test's own container, which outlives the test that starts it
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			_ = in.Close()
+			_ = cmd.Wait()
+		})
+	}
+	if addr, err = answering(name); err != nil {
+		stop()
+		return "", nil, err
+	}
+	return addr, stop, nil
+}
+
+// answering waits until a container's Redis answers, and gives its address.
+func answering(name string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	last := errors.New("it was never asked")
+	for {
+		out, err := exec.CommandContext(ctx, "docker", "port", name, "6379/tcp").Output()
+		if err == nil {
+			addr, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+			if err = ping(ctx, addr); err == nil {
+				return addr, nil
+			}
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("container %s does not answer: %w", name, last)
+		case <-tick.C:
+		}
+	}
+}
+
+func ping(ctx context.Context, addr string) error {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	defer func(c io.Closer) { _ = c.Close() }(c)
+	return c.Ping(ctx).Err()
+}

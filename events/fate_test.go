@@ -1,0 +1,3 @@
+package events_test
+
+func fateTests() []test { return nil }

@@ -1,0 +1,202 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// block is how long one blocking read waits: short, for a cancelled context does not interrupt it.
+	block = time.Second
+	// vanished is how long a follower bears with a request that is nowhere: its publication may be on its way again.
+	vanished = 2 * time.Second
+	// slowSweep is how often a follower looks without having been told: a notice may be lost.
+	slowSweep = time.Second
+)
+
+// Follow calls each with every entry of a reply stream after the given one ("" = from the start), progress first, the
+// terminal one last, and returns after it; or ctx's error, or each's. A reply that has lapsed is ErrExpired, and so is a
+// request that stays unknown for 2 s (Redis may have forgotten it: publish it again under its event ID). A Redis that does
+// not answer is borne with for Config.Accept. While RunInbox serves the request's gateway, waiting costs no connection.
+func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each func(Reply) error) error {
+	bell, stop := b.inbox.listen(requestID)
+	defer stop()
+	var absent, down time.Time
+	for {
+		s, err := b.look(ctx, slug, requestID, after)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("follow request %s: %w", requestID, ctx.Err())
+		case errors.Is(err, ErrExpired):
+			if s.lapsed || lasts(&absent, vanished) {
+				return err
+			}
+		case errors.Is(err, ErrUnavailable):
+			if lasts(&down, b.cfg.Accept) {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			absent, down = time.Time{}, time.Time{}
+		}
+		for _, r := range s.replies {
+			if err := each(r); err != nil {
+				return err
+			}
+			if after = r.ID; r.Terminal() {
+				return nil
+			}
+		}
+		if err == nil && !b.inbox.serves(s.gateway) {
+			b.waitBlocked(ctx, slug, requestID, after)
+			continue
+		}
+		wait(ctx, bell, slowSweep)
+	}
+}
+
+// lasts notes when a state began, and says whether it has lasted.
+func lasts(since *time.Time, limit time.Duration) bool {
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	return time.Since(*since) >= limit
+}
+
+// wait returns when the bell rings, ctx ends, or about d has passed.
+func wait(ctx context.Context, bell <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(jitter(d))
+	defer t.Stop()
+	select {
+	case <-bell:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// jitter keeps many that wait for the same time from coming back at once: 3/4 d to 5/4 d.
+func jitter(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2+1) //nolint:gosec // spread, not secrecy
+}
+
+// waitBlocked waits for something new in a reply stream on a connection of its own.
+func (b *Bus) waitBlocked(ctx context.Context, slug, requestID, after string) {
+	if after == "" {
+		after = "0-0"
+	}
+	err := b.blocking.XRead(ctx, &redis.XReadArgs{Streams: []string{b.ReplyStream(slug, requestID), after}, Count: 1, Block: block}).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		wait(ctx, nil, block/4)
+	}
+}
+
+// inbox wakes the followers of one process.
+type inbox struct {
+	mu      sync.Mutex
+	served  map[string]int                        // gateways whose notices are being read
+	waiting map[string]map[chan struct{}]struct{} // by request ID
+}
+
+// listen gives a bell that rings when a request has something new, until stop is called.
+func (i *inbox) listen(requestID string) (bell <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.waiting == nil {
+		i.waiting = map[string]map[chan struct{}]struct{}{}
+	}
+	if i.waiting[requestID] == nil {
+		i.waiting[requestID] = map[chan struct{}]struct{}{}
+	}
+	i.waiting[requestID][c] = struct{}{}
+	return c, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if delete(i.waiting[requestID], c); len(i.waiting[requestID]) == 0 {
+			delete(i.waiting, requestID)
+		}
+	}
+}
+
+// ring wakes who follows a request.
+func (i *inbox) ring(requestID string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for c := range i.waiting[requestID] {
+		select {
+		case c <- struct{}{}:
+		default: // it has been rung already
+		}
+	}
+}
+
+// serve notes that a gateway's notices are read (n = 1) or no longer (-1).
+func (i *inbox) serve(gateway string, n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.served == nil {
+		i.served = map[string]int{}
+	}
+	i.served[gateway] += n
+}
+
+func (i *inbox) serves(gateway string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return gateway != "" && i.served[gateway] > 0
+}
+
+// RunInbox reads the notices of one gateway for all its followers, until ctx ends: Follow then waits without a
+// connection of its own. It outlives a Redis that is away or was flushed; it returns nil.
+func (b *Bus) RunInbox(ctx context.Context, gateway string) error {
+	b.inbox.serve(gateway, 1)
+	defer b.inbox.serve(gateway, -1)
+	key, last := b.inboxKey(gateway), ""
+	for ctx.Err() == nil {
+		if last == "" {
+			var err error
+			if last, err = b.newest(ctx, key); err != nil {
+				wait(ctx, nil, block/4)
+				continue
+			}
+		}
+		found, err := b.blocking.XRead(context.WithoutCancel(ctx), &redis.XReadArgs{Streams: []string{key, last}, Count: 1000, Block: block}).Result()
+		switch {
+		case errors.Is(err, redis.Nil):
+			// A stream that began anew may count from an earlier time than ours.
+			if now, err := b.newest(ctx, key); err == nil && earlier(now, last) {
+				last = "0-0"
+			}
+		case err != nil:
+			b.cfg.Log.Debug().Err(err).Str("gateway", gateway).Msg("cannot read notices; followers look each second")
+			wait(ctx, nil, block/4)
+		default:
+			for _, m := range found[0].Messages {
+				last = m.ID
+				b.inbox.ring(text(m, "rid"))
+			}
+		}
+	}
+	return nil
+}
+
+// newest is the last ID in a stream, 0-0 when it is empty.
+func (b *Bus) newest(ctx context.Context, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	last, err := b.calls.XRevRangeN(ctx, key, "+", "-", 1).Result()
+	if err != nil {
+		return "", failed("find the end of "+key, err)
+	}
+	if len(last) == 0 {
+		return "0-0", nil
+	}
+	return last[0].ID, nil
+}

@@ -1,0 +1,40 @@
+package events
+
+// group is the one consumer group of the work stream; parked is the consumer that holds entries which wait for a lease
+// to end, or for a new reader. Nobody reads under that name.
+const (
+	group  = "workers"
+	parked = "parked"
+)
+
+// key is a name in this cell. The hash tag keeps all of a cell's keys in one slot of a cluster.
+func (b *Bus) key(name string) string { return "{" + b.cfg.Cell + "}:" + name }
+
+func (b *Bus) stream() string              { return b.key("events") }
+func (b *Bus) agentKey(slug string) string { return b.key("agent:" + slug) }
+func (b *Bus) requestKey(id string) string { return b.key("request:" + id) }
+func (b *Bus) inboxKey(name string) string { return b.key("inbox:" + name) }
+func (b *Bus) switchKey() string           { return b.key("flag:sandbox_db_enabled") }
+
+// ReplyStream is the key an agent with Redis access may read its replies from.
+func (b *Bus) ReplyStream(slug, requestID string) string {
+	return b.key("reply:" + slug + ":" + requestID)
+}
+
+// keys is the KEYS list of every script, in the order that prelude.lua unpacks.
+func (b *Bus) keys(slug, requestID, eventID string) []string {
+	return []string{
+		b.stream(),
+		b.agentKey(slug),
+		b.key("record:" + slug),
+		b.key("replies:" + slug),
+		b.key("fate:" + slug),
+		b.key("waiting:" + slug),
+		b.requestKey(requestID),
+		b.ReplyStream(slug, requestID),
+		b.key("published:" + eventID),
+		b.key("dead"),
+		b.key("agents"),
+		b.key("audit"),
+	}
+}

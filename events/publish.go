@@ -1,0 +1,94 @@
+package events
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+//go:embed publish.lua
+var publishLua string
+
+// Published is what became of a publication.
+type Published struct {
+	// StreamID is the event's time; of the first publication when the event was known.
+	StreamID string
+	// Moot: an agent.stopped of an owner that is not the present one, or a work.ended of another task. Nothing was stored,
+	// nothing is to be done.
+	Moot  bool
+	Known bool // this event ID was published before
+	// Deadline of a request that was stored now: by then it must be accepted or queued, on Redis's clock.
+	Deadline time.Time
+}
+
+type publishArgs struct {
+	Slug    string   `json:"slug"`
+	RID     string   `json:"rid"`
+	Type    Type     `json:"type"`
+	Task    string   `json:"task"`
+	Project string   `json:"project"`
+	Owner   string   `json:"owner"`
+	Gateway string   `json:"gateway"`
+	Fields  []string `json:"fields"`
+}
+
+// Publish stores an event; it takes effect at once. Only sandbox.requested and logs.requested can be refused (ErrFull).
+// An event that Decode would not have made is refused with its *DecodeError.
+func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {
+	body, err := e.check()
+	if err != nil {
+		return Published{}, err
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
+	args := publishArgs{Slug: e.Subject, Type: e.Type, Fields: e.fields()}
+	switch d := body.(type) {
+	case Started:
+		args.Task, args.Project, args.Owner = d.TaskID, d.Project, d.Owner
+	case Ended:
+		args.Task = d.TaskID
+	case Stopped:
+		args.Owner = d.Owner
+	case Requested:
+		args.RID, args.Gateway = d.RequestID, d.Gateway
+	case LogsWanted:
+		args.RID, args.Gateway = d.RequestID, d.Gateway
+	}
+	v, err := b.list(ctx, fmt.Sprintf("publish %s of %s", e.Type, e.Subject), 3, b.scripts.publish, b.keys(e.Subject, args.RID, e.ID), args)
+	if err != nil {
+		return Published{}, err
+	}
+	switch v[0] {
+	case "FULL":
+		return Published{}, fmt.Errorf("publish %s of %s: %w (%s)", e.Type, e.Subject, ErrFull, v[1])
+	case "MOOT":
+		return Published{Moot: true}, nil
+	}
+	p := Published{StreamID: v[1], Known: v[0] == "KNOWN"}
+	if v[2] != "" {
+		p.Deadline = millis(v[2])
+	}
+	return p, nil
+}
+
+// fields is the event as it stands in a stream entry. v marks an entry that publish has written.
+func (e Event) fields() []string {
+	data := e.Data
+	if data == nil {
+		data = json.RawMessage("{}")
+	}
+	return []string{
+		"v", "1",
+		"specversion", "1.0",
+		"id", e.ID,
+		"type", string(e.Type),
+		"source", e.Source,
+		"subject", e.Subject,
+		"time", e.Time.UTC().Format(time.RFC3339Nano),
+		"traceparent", e.TraceParent,
+		"data", string(data),
+	}
+}

@@ -1,0 +1,209 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pruneBatch is how many rows one statement of PruneRequests removes, so that it stays within a call's timeout.
+const pruneBatch = 5000
+
+// Flag implements Flags.
+func (p *postgres) Flag(ctx context.Context, name string) (*bool, error) {
+	if !storable(name) {
+		return nil, nil
+	}
+	var value *bool
+	err := p.call(ctx, "read a flag", func(ctx context.Context) error {
+		err := p.pool.QueryRow(ctx, "SELECT value FROM sandboxd.flags WHERE name = $1", name).Scan(&value)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return value, err
+}
+
+// SetFlag implements Flags.
+func (p *postgres) SetFlag(ctx context.Context, name string, value *bool) error {
+	if err := checkFlag(name); err != nil {
+		return err
+	}
+	return p.call(ctx, "set a flag", func(ctx context.Context) error {
+		if value == nil {
+			_, err := p.pool.Exec(ctx, "DELETE FROM sandboxd.flags WHERE name = $1", name)
+			return err
+		}
+		_, err := p.pool.Exec(ctx, `
+			INSERT INTO sandboxd.flags (name, value, updated_at) VALUES ($1, $2, now())
+			ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at`, name, *value)
+		return err
+	})
+}
+
+const requestColumns = `id, agent, role, task, project, host, worker, services, extensions, outcome, guard, message,
+	containers, asked_at, done_at, phases`
+
+const upsertRequest = `
+	INSERT INTO sandboxd.requests (` + requestColumns + `)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+	ON CONFLICT (id) DO UPDATE SET
+		agent = EXCLUDED.agent, role = EXCLUDED.role, task = EXCLUDED.task, project = EXCLUDED.project,
+		host = EXCLUDED.host, worker = EXCLUDED.worker, services = EXCLUDED.services, extensions = EXCLUDED.extensions,
+		outcome = EXCLUDED.outcome, guard = EXCLUDED.guard, message = EXCLUDED.message, containers = EXCLUDED.containers,
+		asked_at = EXCLUDED.asked_at, done_at = EXCLUDED.done_at, phases = EXCLUDED.phases`
+
+// RecordRequests implements History. All rows go in one round trip, all or none.
+func (p *postgres) RecordRequests(ctx context.Context, rows []Request) error {
+	rows, err := requests(rows, time.Now())
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	batch := &pgx.Batch{}
+	for _, r := range rows {
+		args, err := requestArgs(r)
+		if err != nil {
+			return err
+		}
+		batch.Queue(upsertRequest, args...)
+	}
+	return p.tx(ctx, "record requests", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+// Requests implements History.
+func (p *postgres) Requests(ctx context.Context, f HistoryFilter) (out []Request, err error) {
+	limit, err := f.page()
+	if err != nil {
+		return nil, err
+	}
+	if !f.storable() {
+		return []Request{}, nil
+	}
+	sql, args := selectRequests(f, limit)
+	err = p.call(ctx, "list requests", func(ctx context.Context) error {
+		rows, _ := p.pool.Query(ctx, sql, args...)
+		out, err = pgx.CollectRows(rows, scanRequest)
+		return err
+	})
+	return out, err
+}
+
+// selectRequests names only the conditions that narrow, so that each has its index. Values go as arguments alone.
+func selectRequests(f HistoryFilter, limit int) (string, []any) {
+	var where []string
+	var args []any
+	for _, c := range []struct{ condition, value string }{
+		{"agent =", f.Agent}, {"project =", f.Project}, {"task =", f.Task}, {"outcome =", f.Outcome}, {"id <", f.Before},
+	} {
+		if c.value != "" {
+			args = append(args, c.value)
+			where = append(where, fmt.Sprintf("%s $%d", c.condition, len(args)))
+		}
+	}
+	sql := "SELECT " + requestColumns + " FROM sandboxd.requests"
+	if len(where) > 0 {
+		sql += " WHERE " + strings.Join(where, " AND ")
+	}
+	args = append(args, limit)
+	return sql + fmt.Sprintf(" ORDER BY id DESC LIMIT $%d", len(args)), args
+}
+
+// ContainerTenancy implements History.
+func (p *postgres) ContainerTenancy(ctx context.Context, containerID string) (out RequestContainer, err error) {
+	if !storable(containerID) {
+		return RequestContainer{}, noTenancy(containerID)
+	}
+	wanted, err := json.Marshal([]map[string]string{{"id": containerID}})
+	if err != nil {
+		return RequestContainer{}, fmt.Errorf("look a container up in the history: %w", err)
+	}
+	err = p.call(ctx, "look a container up in the history", func(ctx context.Context) error {
+		// MATERIALIZED: else the planner may walk the whole key backwards in the hope of an early hit, and there is
+		// none for a container that nobody knows.
+		rows, _ := p.pool.Query(ctx, `
+			WITH named AS MATERIALIZED (SELECT * FROM sandboxd.requests WHERE containers @> $1)
+			SELECT `+requestColumns+` FROM named ORDER BY id DESC LIMIT 1`, wanted)
+		r, err := pgx.CollectExactlyOneRow(rows, scanRequest)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noTenancy(containerID)
+		}
+		out, _ = r.tenancy(containerID)
+		return err
+	})
+	return out, err
+}
+
+// PruneRequests implements History.
+func (p *postgres) PruneRequests(ctx context.Context, before time.Time) (int64, error) {
+	var total int64
+	for {
+		n, err := p.prune(ctx, `
+			DELETE FROM sandboxd.requests WHERE id IN (
+				SELECT id FROM sandboxd.requests WHERE COALESCE(done_at, asked_at) < $1 LIMIT $2)`, before, pruneBatch)
+		total += n
+		if err != nil {
+			return total, err
+		}
+		if n < pruneBatch {
+			break
+		}
+	}
+	for {
+		n, err := p.prune(ctx, `
+			DELETE FROM sandboxd.outbox WHERE event_id IN (
+				SELECT event_id FROM sandboxd.outbox WHERE published_at < LEAST($1, now() - $3::interval) LIMIT $2)`,
+			before, pruneBatch, keepPublished)
+		if err != nil || n < pruneBatch {
+			return total, err
+		}
+	}
+}
+
+func (p *postgres) prune(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	err = p.call(ctx, "prune the history", func(ctx context.Context) error {
+		tag, err := p.pool.Exec(ctx, sql, args...)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+func requestArgs(r Request) ([]any, error) {
+	var containers, phases []byte
+	var err error
+	if r.Containers != nil {
+		if containers, err = json.Marshal(r.Containers); err != nil {
+			return nil, fmt.Errorf("record request %s: %w", quote(r.ID), err)
+		}
+	}
+	if r.Phases != nil {
+		if phases, err = json.Marshal(r.Phases); err != nil {
+			return nil, fmt.Errorf("record request %s: %w", quote(r.ID), err)
+		}
+	}
+	var done *time.Time
+	if !r.DoneAt.IsZero() {
+		done = &r.DoneAt
+	}
+	return []any{r.ID, r.Agent, r.Role, r.Task, r.Project, r.Host, r.Worker, r.Services, lists(r.Extensions), r.Outcome,
+		int64(r.Guard), r.Message, containers, r.AskedAt, done, phases}, nil
+}
+
+func scanRequest(row pgx.CollectableRow) (r Request, err error) {
+	var done *time.Time
+	err = row.Scan(&r.ID, &r.Agent, &r.Role, &r.Task, &r.Project, &r.Host, &r.Worker, &r.Services, &r.Extensions, &r.Outcome,
+		&r.Guard, &r.Message, &r.Containers, &r.AskedAt, &done, &r.Phases)
+	r.AskedAt = instant(r.AskedAt)
+	if done != nil {
+		r.DoneAt = instant(*done)
+	}
+	return r, err
+}

@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
+)
+
+// adopt records a live container again that Redis has forgotten: the one that bears the name, else the oldest, by a
+// fresh listing, if it answers with the password from its environment.
+func (w *Worker) adopt(ctx context.Context, c engines.Container) (bool, error) {
+	slug := slugOf(c)
+	e, ok := w.cfg.Engines.Lookup(c.Labels[labelEngine])
+	if !ok {
+		return false, nil
+	}
+	chosen, err := w.firstInLine(ctx, slug, e, c.ID)
+	if err != nil || !chosen {
+		return false, err
+	}
+	c, err = w.cfg.Runtime.Inspect(ctx, c.ID)
+	if errors.Is(err, engines.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("inspect %s: %w", c.ID, err)
+	}
+	access, active, ok := w.answers(ctx, e, c)
+	if !ok {
+		return false, nil
+	}
+	present, err := w.present(ctx, slug)
+	if err != nil {
+		return false, err
+	}
+	if present.Owner != found(c).Tenancy.Owner {
+		return false, nil
+	}
+	entry, err := w.entry(e, slug, c, access, active)
+	if err != nil {
+		return false, err
+	}
+	fate, err := w.cfg.Bus.Adopt(ctx, found(c), present, entry)
+	if err != nil {
+		return false, fmt.Errorf("adopt %s: %w", c.Name, err)
+	}
+	if fate != events.FateAdopted {
+		return false, nil
+	}
+	w.metrics.adoptions.WithLabelValues(e.Name).Inc()
+	w.cfg.Log.Info().Str("container", c.Name).Str("agent", slug).Msg("adopted a container that Redis had forgotten")
+	_, err = w.restoreName(ctx, c)
+	return true, err
+}
+
+// firstInLine says whether this container is the one of its engine and agent to adopt. The listing of the pass has
+// grown old by now, so it is made anew.
+func (w *Worker) firstInLine(ctx context.Context, slug string, e engines.Engine, id string) (bool, error) {
+	cs, err := w.cfg.Runtime.List(ctx, w.agentLabels(slug))
+	if err != nil {
+		return false, fmt.Errorf("list the containers of %s: %w", slug, err)
+	}
+	best := ""
+	var oldest engines.Container
+	for _, c := range cs {
+		if c.Labels[labelEngine] != e.Name || !c.Running {
+			continue
+		}
+		if c.Name == containerName(e, slug) {
+			best = c.ID
+		}
+		if oldest.ID == "" || newer(oldest.Labels[labelEpoch], c.Labels[labelEpoch]) {
+			oldest = c
+		}
+	}
+	if best == "" {
+		best = oldest.ID
+	}
+	return best == id, nil
+}

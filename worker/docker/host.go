@@ -1,0 +1,96 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// HostID names the engine, stable over restarts of this process and of the engine.
+func (r *Runtime) HostID(ctx context.Context) (string, error) {
+	ctx, cancel := r.limit(ctx)
+	defer cancel()
+	info, err := r.cli.Info(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the container engine for its ID: %w", classify(err))
+	}
+	if info.ID == "" {
+		return "", fmt.Errorf("the container engine at %s has no ID", r.endpoint.host)
+	}
+	return info.ID, nil
+}
+
+// EnsureNetwork makes the bridge network where none of that name exists, labelled roboco.sandbox=1. Any number of
+// processes may do so at once: one network remains.
+func (r *Runtime) EnsureNetwork(ctx context.Context, name string) error {
+	r.networkMu.Lock()
+	defer r.networkMu.Unlock()
+	found, err := r.networks(ctx, name)
+	if err == nil && len(found) == 0 {
+		found, err = r.createNetwork(ctx, name)
+	}
+	if err == nil && len(found) > 1 {
+		err = r.dropTwins(ctx, found)
+	}
+	if err != nil {
+		return fmt.Errorf("ensure network %s: %w", name, err)
+	}
+	return nil
+}
+
+// networks are those of exactly this name, the oldest first.
+func (r *Runtime) networks(ctx context.Context, name string) ([]network.Summary, error) {
+	ctx, cancel := r.limit(ctx)
+	defer cancel()
+	found, err := r.cli.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("name", name))})
+	if err != nil {
+		return nil, classify(err)
+	}
+	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != name })
+	slices.SortFunc(found, func(a, b network.Summary) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return found, nil
+}
+
+// createNetwork makes it and gives what now bears the name.
+func (r *Runtime) createNetwork(ctx context.Context, name string) ([]network.Summary, error) {
+	cctx, cancel := r.settle(ctx)
+	defer cancel()
+	_, err := r.cli.NetworkCreate(cctx, name, network.CreateOptions{
+		Driver: "bridge", Labels: map[string]string{labelOurs: ours},
+	})
+	if err != nil && !errdefs.IsConflict(err) {
+		return nil, classify(err)
+	}
+	found, err := r.networks(ctx, name)
+	if err == nil && len(found) == 0 {
+		err = errors.New("it was removed as soon as it was made")
+	}
+	return found, err
+}
+
+// dropTwins settles a race: the engine's check for a name in use is not atomic, and with two networks of one name no
+// container can join either. Everyone keeps the oldest; one that is not ours or that is in use is left alone.
+func (r *Runtime) dropTwins(ctx context.Context, found []network.Summary) error {
+	for _, n := range found[1:] {
+		if n.Labels[labelOurs] != ours {
+			return fmt.Errorf("%d networks bear the name, and %s is %w", len(found), n.ID, engines.ErrForeign)
+		}
+		rctx, cancel := r.limit(ctx)
+		err := r.cli.NetworkRemove(rctx, n.ID)
+		cancel()
+		if err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("remove its twin %s: %w", n.ID, classify(err))
+		}
+	}
+	return nil
+}

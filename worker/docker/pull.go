@@ -1,0 +1,205 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/pkg/jsonmessage"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// pull is one pull under way, shared by everyone who waits for the image.
+type pull struct {
+	done chan struct{} // closed when err is final
+
+	mu       sync.Mutex
+	err      error
+	progress engines.PullProgress
+	changed  chan struct{} // closed and replaced at each change of progress
+}
+
+// EnsureImage looks for the image and pulls it only when it is absent, once for all callers in this process and within
+// Config.PullTimeout. Every caller may leave early by its ctx; the pull goes on. progress (may be nil) is called from
+// this goroutine, with the latest figures. Every failure is a *engines.PullError.
+func (r *Runtime) EnsureImage(ctx context.Context, ref string, progress func(engines.PullProgress)) error {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return &engines.PullError{Image: ref, Cause: err}
+	}
+	switch err := r.hasImage(ctx, ref); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, engines.ErrNotFound):
+		return pullError(ref, err)
+	}
+	return r.join(ref, reference.TagNameOnly(named).String()).wait(ctx, ref, progress)
+}
+
+func (r *Runtime) hasImage(ctx context.Context, ref string) error {
+	ctx, cancel := r.limit(ctx)
+	defer cancel()
+	_, err := r.cli.ImageInspect(ctx, ref)
+	return classify(err)
+}
+
+// join finds the pull that is under way, or begins it.
+func (r *Runtime) join(ref, key string) *pull {
+	r.pullMu.Lock()
+	defer r.pullMu.Unlock()
+	if p, ok := r.pulls[key]; ok {
+		return p
+	}
+	p := &pull{done: make(chan struct{}), changed: make(chan struct{}), progress: engines.PullProgress{Image: ref}}
+	r.pulls[key] = p
+	r.pulling.Go(func() {
+		began := time.Now()
+		p.err = r.pull(ref, p)
+		r.log.Info().Err(p.err).Str("image", ref).Dur("took", time.Since(began)).Msg("image pulled")
+		r.pullMu.Lock()
+		delete(r.pulls, key)
+		r.pullMu.Unlock()
+		close(p.done)
+	})
+	return p
+}
+
+// pull does it once: whoever wants another try calls again.
+func (r *Runtime) pull(ref string, p *pull) error {
+	ctx, cancel := context.WithTimeoutCause(r.closing, r.pullLimit, fmt.Errorf("not done within %s: %w", r.pullLimit, context.DeadlineExceeded))
+	defer cancel()
+	stream, err := r.cli.ImagePull(ctx, ref, image.PullOptions{})
+	if err == nil {
+		err = errors.Join(p.read(stream), stream.Close())
+	}
+	if err == nil {
+		err = r.hasImage(ctx, ref)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return pullError(ref, err)
+}
+
+// read follows the engine's messages, each about one layer, to the end.
+func (p *pull) read(stream io.Reader) error {
+	sum := layers{}
+	for dec := json.NewDecoder(stream); ; {
+		var m jsonmessage.JSONMessage
+		switch err := dec.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case m.Error != nil:
+			return m.Error
+		}
+		if sum.add(m) {
+			p.report(sum.total())
+		}
+	}
+}
+
+// report makes new figures known to all who wait.
+func (p *pull) report(done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress.Done, p.progress.Total = done, total
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *pull) latest() (engines.PullProgress, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.progress, p.changed
+}
+
+// wait follows the pull for one caller. A slow progress function holds up nobody else.
+func (p *pull) wait(ctx context.Context, ref string, progress func(engines.PullProgress)) error {
+	var told engines.PullProgress
+	for {
+		now, changed := p.latest()
+		if now.Image = ref; progress != nil && now != told && now.Done+now.Total > 0 {
+			progress(now)
+			told = now
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return pullError(ref, fmt.Errorf("stopped waiting: %w", context.Cause(ctx)))
+		case <-p.done:
+			if last, _ := p.latest(); progress != nil && last.Done != told.Done {
+				last.Image = ref
+				progress(last)
+			}
+			return p.err
+		}
+	}
+}
+
+// layers are the bytes of each layer's download, by layer.
+type layers map[string]struct{ done, total int64 }
+
+// add takes one message in, and reports whether the sum changed.
+func (s layers) add(m jsonmessage.JSONMessage) bool {
+	l, known := s[m.ID]
+	switch {
+	case m.Status == "Downloading" && m.Progress != nil:
+		l.done, l.total = m.Progress.Current, max(m.Progress.Total, l.total)
+	case known && (m.Status == "Download complete" || m.Status == "Pull complete"):
+		l.done = l.total
+	default:
+		return false
+	}
+	changed := s[m.ID] != l
+	s[m.ID] = l
+	return changed || !known
+}
+
+func (s layers) total() (done, total int64) {
+	for _, l := range s {
+		done, total = done+l.done, total+l.total
+	}
+	return done, total
+}
+
+// pullError says whether trying again may help. The engine passes a registry's answer on as text, mostly under a
+// status of its own, so the text is looked at too.
+func pullError(ref string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &engines.PullError{Image: ref, Retryable: retryable(err), Cause: classify(err)}
+}
+
+func retryable(err error) bool {
+	text := strings.ToLower(err.Error())
+	mentions := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case mentions("toomanyrequests", "too many requests", "rate limit"):
+		return true
+	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
+		return false
+	case mentions("manifest unknown", "name unknown", "no matching manifest", "repository does not exist",
+		"access denied", "access to the resource is denied", "unauthorized", "authentication required", "invalid reference"):
+		return false
+	}
+	return true
+}

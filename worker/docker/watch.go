@@ -1,0 +1,113 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// WaitExit returns when the container is not running any more, with its exit code. One that was never started is not
+// running: start first.
+func (r *Runtime) WaitExit(ctx context.Context, id string) (int, error) {
+	code, err := r.wait(ctx, id, container.WaitConditionNotRunning)
+	if err != nil {
+		return 0, fmt.Errorf("wait for container %s to exit: %w", id, classify(err))
+	}
+	return code, nil
+}
+
+// wait returns the API client's error as it is. It needs no look at ctx: the client ends both channels with it, and
+// to leave earlier would leak its goroutine.
+func (r *Runtime) wait(ctx context.Context, id string, until container.WaitCondition) (int, error) {
+	exited, failed := r.cli.ContainerWait(ctx, id, until)
+	select {
+	case e := <-exited:
+		if e.Error != nil {
+			return 0, errors.New(e.Error.Message)
+		}
+		return int(e.StatusCode), nil
+	case err := <-failed:
+		return 0, err
+	}
+}
+
+// Deaths calls found for every container's death from now on, ours or not, until ctx ends or the feed breaks, which
+// is ErrUnavailable. It calls connected once the feed stands: no death after that is missed while it does. Both are
+// called from this goroutine.
+func (r *Runtime) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
+	feed, err := r.feed(ctx)
+	if err != nil {
+		return fmt.Errorf("open the container engine's event feed: %w", err)
+	}
+	defer func() { _ = feed.Close() }() // nothing was written to it
+	connected()
+	for dec := json.NewDecoder(feed); ; {
+		var m events.Message
+		if err := dec.Decode(&m); err != nil {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return fmt.Errorf("read the container engine's event feed: %w", unavailable(err))
+		}
+		if m.Type == events.ContainerEventType && m.Action == events.ActionDie {
+			found(death(m))
+		}
+	}
+}
+
+// feed asks for the events with a request of its own: the API client does not tell when its stream stands.
+func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
+	ictx, cancel := r.limit(ctx)
+	defer cancel()
+	info, err := r.cli.Info(ictx)
+	if err != nil {
+		return nil, classify(err)
+	}
+	only, err := filters.ToJSON(filters.NewArgs(
+		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionDie))))
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"filters": {only}}
+	// The engine answers a moment before it subscribes. By its own clock, "since" closes that gap.
+	if now, err := time.Parse(time.RFC3339Nano, info.SystemTime); err == nil {
+		query.Set("since", fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/v"+r.cli.ClientVersion()+"/events?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := r.events.Do(req)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close() // the status is what is reported
+		return nil, unavailable(fmt.Errorf("it answered %s", resp.Status))
+	}
+	return resp.Body, nil
+}
+
+// death reads one event, whose attributes are the container's labels and some of the engine's own among them.
+func death(m events.Message) engines.Death {
+	d := engines.Death{ID: m.Actor.ID, Name: m.Actor.Attributes["name"], Time: time.Unix(0, m.TimeNano).UTC()}
+	d.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 when the engine gives none
+	d.Labels = maps.Clone(m.Actor.Attributes)
+	for _, own := range []string{"name", "image", "exitCode", "execDuration", "signal"} {
+		delete(d.Labels, own)
+	}
+	return d
+}

@@ -1,0 +1,41 @@
+package worker
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of one worker. None of them carries a secret or an agent's name.
+type metrics struct {
+	requests    *prometheus.HistogramVec // seconds from publication to answer, by outcome
+	engines     *prometheus.CounterVec   // engines handed out, by engine and outcome
+	removals    *prometheus.CounterVec   // containers removed, by engine and reason
+	adoptions   *prometheus.CounterVec   // containers adopted after a loss of Redis, by engine
+	release     prometheus.Histogram     // seconds to remove an agent's containers
+	droppedRows prometheus.Counter       // history rows that were given up
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	buckets := []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 2, 4, 8, 16, 32, 64, 300}
+	m := &metrics{
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandboxd_provision_seconds", Help: "Time from a request's publication to its answer.", Buckets: buckets,
+		}, []string{"outcome"}),
+		engines: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_engines_total", Help: "Engines handed out.",
+		}, []string{"engine", "outcome"}),
+		removals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_removals_total", Help: "Containers removed, by reason.",
+		}, []string{"engine", "reason"}),
+		adoptions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_adoptions_total", Help: "Containers adopted after Redis had forgotten them.",
+		}, []string{"engine"}),
+		release: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sandboxd_release_seconds", Help: "Time to remove an agent's containers at an end.", Buckets: buckets,
+		}),
+		droppedRows: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sandboxd_history_rows_dropped_total", Help: "History rows given up because the store did not take them.",
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows)
+	}
+	return m
+}

@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
+)
+
+// classify turns the cause of a failure into guard 8: what went wrong, and whether trying again may help.
+func classify(err error) *events.Refusal {
+	r := &events.Refusal{Guard: 8, Message: err.Error(), Retryable: true, RetryAfterMS: 2000, Remediate: "Call request_sandbox() again in a moment."}
+	if r.Message == "" {
+		r.Message = fmt.Sprintf("%T", err)
+	}
+	var pull *engines.PullError
+	var exit *engines.ExitError
+	var stranger *strangerError
+	switch {
+	case errors.As(err, &stranger):
+		r.Retryable, r.RetryAfterMS = false, 0
+		r.Remediate = "An operator must rename or remove that container; sandboxd never touches what is not its own."
+	case errors.As(err, &pull):
+		r.Retryable = pull.Retryable
+		if pull.Retryable {
+			r.RetryAfterMS = 10_000
+			r.Remediate = "The image could not be pulled now; call request_sandbox() again in a moment."
+		} else {
+			r.RetryAfterMS = 0
+			r.Remediate = "An operator must correct the image's name or make it available to the container engine."
+		}
+	case errors.As(err, &exit):
+		r.Retryable = exit.OOMKilled
+		if !exit.OOMKilled {
+			r.RetryAfterMS = 0
+		}
+		r.Remediate = "The container stopped by itself: an operator should look at the image and its settings; the log lines are above."
+	case errors.Is(err, state.ErrUnavailable):
+		r.Message = "Postgres (the state store) cannot be reached: " + r.Message
+	case errors.Is(err, engines.ErrUnavailable):
+		r.Message = "The container engine does not answer, so nothing is known of the sandbox: " + r.Message
+	case errors.Is(err, errNotReady), errors.Is(err, errUnsettled):
+	default:
+		r.Retryable, r.RetryAfterMS = false, 0
+		r.Remediate = "Trying again will not help by itself: an operator should look at the cause named in the message."
+	}
+	return r
+}
+
+func refuseRole(role string, roles []string) *events.Refusal {
+	return &events.Refusal{
+		Guard:     0,
+		Message:   fmt.Sprintf("the role %q does not carry request_sandbox", role),
+		Remediate: "Only these roles carry request_sandbox: " + list(roles) + ".",
+	}
+}
+
+func refuseSwitch() *events.Refusal {
+	return &events.Refusal{
+		Guard:     1,
+		Message:   "sandboxes are switched off",
+		Remediate: "An operator must switch them on: ROBOCO_SANDBOX_DB_ENABLED=true, or the flag sandbox_db_enabled at run time.",
+	}
+}
+
+func refuseEngagement(why string) *events.Refusal {
+	return &events.Refusal{Guard: 2, Message: why, Remediate: "Call give_me_work first, then request_sandbox()."}
+}
+
+func refuseProject(slug string, missing bool) *events.Refusal {
+	why := fmt.Sprintf("project %q has not opted into any sandbox service", slug)
+	if missing {
+		why = fmt.Sprintf("project %q does not exist", slug)
+	}
+	return &events.Refusal{Guard: 3, Message: why, Remediate: "An operator must set the project's sandbox_services."}
+}
+
+func refuseServices(bad, opted []string) *events.Refusal {
+	return &events.Refusal{
+		Guard:     4,
+		Message:   "not among the project's sandbox services: " + list(bad),
+		Remediate: "Ask for a subset of: " + list(opted) + ".",
+	}
+}
+
+func refuseExtensionService(bad, opted []string, allowed map[string][]string) *events.Refusal {
+	parts := make([]string, 0, len(opted))
+	for _, s := range opted {
+		parts = append(parts, s+": "+list(allowed[s]))
+	}
+	return &events.Refusal{
+		Guard:     5,
+		Message:   "extensions for a service that is not among the project's sandbox services: " + list(bad),
+		Remediate: "The services are " + list(opted) + "; their allowed extensions are " + strings.Join(parts, "; ") + ".",
+	}
+}
+
+func refuseExtensions(bad, allowed map[string][]string) *events.Refusal {
+	var what, instead []string
+	for _, service := range slices.Sorted(maps.Keys(bad)) {
+		what = append(what, service+": "+list(bad[service]))
+		instead = append(instead, service+": "+list(allowed[service]))
+	}
+	return &events.Refusal{
+		Guard:     6,
+		Message:   "extensions that are not allowed for " + strings.Join(what, "; "),
+		Remediate: "The allowed extensions are " + strings.Join(instead, "; ") + ".",
+	}
+}
+
+// list is names, sorted, or a word for none.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(slices.Values(names)), ", ")
+}

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
+)
+
+// freshVerdict is how old a verdict of revoke may be when it is acted on. An older one is asked for again: a flush may
+// have wiped it out meanwhile, and another worker adopted the container.
+const freshVerdict = 500 * time.Millisecond
+
+// Why a container is removed; a label of the metric.
+const (
+	reasonEnd        = "end"
+	reasonJanitor    = "janitor"
+	reasonCleanup    = "cleanup"
+	reasonConflict   = "conflict"
+	reasonSuperseded = "superseded"
+)
+
+// remove takes a container away, by ID, if and only if revoke says DEAD of it as it stands now. It returns what
+// revoke said, or an empty fate for a container that is gone already.
+func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (events.Fate, error) {
+	for {
+		asked := time.Now()
+		c, err := w.cfg.Runtime.Inspect(ctx, id)
+		if errors.Is(err, engines.ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("inspect %s: %w", id, err)
+		}
+		if !w.ours(c) {
+			return "", fmt.Errorf("remove %s: %w", c.Name, engines.ErrForeign)
+		}
+		present, err := w.present(ctx, slugOf(c))
+		if err != nil {
+			return "", err
+		}
+		fate, err := w.cfg.Bus.Revoke(ctx, found(c), ownEpoch, present)
+		if err != nil {
+			return "", fmt.Errorf("revoke %s: %w", c.Name, err)
+		}
+		if fate != events.FateDead {
+			return fate, nil
+		}
+		if time.Since(asked) > freshVerdict {
+			continue
+		}
+		if err := w.cfg.Runtime.Remove(ctx, id, w.cfg.StopGrace); err != nil {
+			return fate, fmt.Errorf("remove %s: %w", c.Name, err)
+		}
+		w.metrics.removals.WithLabelValues(c.Labels[labelEngine], reason).Inc()
+		w.cfg.Log.Info().Str("container", c.Name).Str("engine", c.Labels[labelEngine]).Str("why", reason).Msg("removed")
+		return fate, nil
+	}
+}
+
+// removeAll asks about every container of an agent, side by side, and removes those that are dead.
+func (w *Worker) removeAll(ctx context.Context, slug, reason string) error {
+	cs, err := w.cfg.Runtime.List(ctx, w.agentLabels(slug))
+	if err != nil {
+		return fmt.Errorf("list the containers of %s: %w", slug, err)
+	}
+	errs := make(chan error, len(cs))
+	for _, c := range cs {
+		go func() {
+			_, err := w.remove(ctx, c.ID, "", reason)
+			errs <- err
+		}()
+	}
+	var all []error
+	for range cs {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}

@@ -137,6 +137,10 @@ func (g *gatedStore) Engagement(ctx context.Context, agent string) (state.Engage
 	return read(g, func() (state.Engagement, error) { return g.store.Engagement(ctx, agent) })
 }
 
+func (g *gatedStore) SetOwned(ctx context.Context, agent, task, project string) error {
+	return g.call(func() error { return g.store.SetOwned(ctx, agent, task, project) })
+}
+
 func (g *gatedStore) Published(ctx context.Context, eventID string) error {
 	return g.call(func() error { return g.store.Published(ctx, eventID) })
 }

@@ -2,46 +2,63 @@ package workertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/worker"
 )
 
-// hand is one worker in a process of its own.
+// hand is one worker in a process of its own, under a supervisor as a container's restart policy is one.
 type hand struct {
 	p     *Process
-	w     *worker.Worker
 	end   context.CancelFunc // asks for a graceful end
-	ended chan error         // Run's answer
+	ended chan error         // how the last life of it ended
 }
 
 // spawn starts one more worker.
 func (c *chaos) spawn() {
 	c.mu.Lock()
 	c.spawned++
-	name := fmt.Sprintf("w%d", c.spawned)
+	h := &hand{p: NewProcess(fmt.Sprintf("w%d", c.spawned)), ended: make(chan error, 1)}
+	c.live = append(c.live, h)
 	c.mu.Unlock()
-	p := NewProcess(name)
+	var ctx context.Context
+	ctx, h.end = context.WithCancel(context.Background())
+	go func() { h.ended <- c.supervise(ctx, h.p) }()
+}
+
+// supervise runs a worker until it is told to end, or killed. A worker that finds no container engine at its start ends with
+// that error, and is started again.
+func (c *chaos) supervise(ctx context.Context, p *Process) error {
+	for life := 1; ; life++ {
+		err := c.newWorker(p, life).Run(ctx)
+		if err == nil || ctx.Err() != nil || p.life.Err() != nil || !errors.Is(err, engines.ErrUnavailable) {
+			return err //nolint:wrapcheck // judged as it is
+		}
+		c.facts.count("workers started again: no engine")
+		if !wait(ctx, 50*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+func (c *chaos) newWorker(p *Process, life int) *worker.Worker {
 	opt := redis.Options{Addr: c.o.Redis.Addr(), PoolSize: 40, ReadTimeout: 2 * time.Second}
+	name := fmt.Sprintf("%s.%d", p.Name, life)
 	log := c.o.Log.With().Str("worker", name).Logger()
-	h := &hand{p: p, ended: make(chan error, 1), w: worker.New(worker.Config{
+	return worker.New(worker.Config{
 		Bus:     events.New(p.Client(opt), p.Client(opt), busConfig(log)),
 		Store:   p.Store(c.store),
 		Engines: Engines(p.Wire(c.sim)), Runtime: p.Runtime(c.sim),
 		Roles: []string{"developer", "qa"}, Name: name, Cell: cell, Network: "sim", Enabled: true,
 		Slots: 8, Grace: grace, JanitorInterval: 300 * time.Millisecond, StopGrace: time.Millisecond,
 		Drain: 2 * time.Second, Beat: lease / 3, Log: log,
-	})}
-	var ctx context.Context
-	ctx, h.end = context.WithCancel(context.Background())
-	go func() { h.ended <- h.w.Run(ctx) }()
-	c.mu.Lock()
-	c.live = append(c.live, h)
-	c.mu.Unlock()
+	})
 }
 
 // pickHand chooses a live worker.
@@ -77,12 +94,8 @@ func (c *chaos) shutdown() {
 	for _, h := range all {
 		select {
 		case err := <-h.ended:
-			select {
-			case <-h.p.Killed(): // its error is nobody's
-			default:
-				if err != nil {
-					c.facts.bad("R6", "worker %s ended with an error: %v", h.p.Name, err)
-				}
+			if err != nil && h.p.life.Err() == nil { // a killed one's error is nobody's
+				c.facts.bad("R6", "worker %s ended with an error: %v", h.p.Name, err)
 			}
 		case <-limit:
 			c.facts.bad("R6", "worker %s has not ended", h.p.Name)

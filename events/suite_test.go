@@ -242,3 +242,10 @@ func (s *scene) eventually(f func() bool, msg string) {
 	s.Helper()
 	require.Eventually(s, f, 20*time.Second, 5*time.Millisecond, msg)
 }
+
+type rawJSON = json.RawMessage
+
+func (s *scene) decode(raw string, into any) {
+	s.Helper()
+	require.NoError(s, json.Unmarshal([]byte(raw), into))
+}

@@ -1,0 +1,172 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
+)
+
+// problem is a call that is answered with an error: HTTP status, code and words. Its text holds no secret.
+type problem struct {
+	status     int
+	code       string
+	message    string
+	remediate  string
+	retryAfter time.Duration // more than 0: trying again may help
+	taskID     string
+}
+
+// Error is the message.
+func (p *problem) Error() string { return p.message }
+
+func notFound(what string) *problem {
+	return &problem{
+		status: http.StatusNotFound, code: client.CodeNotFound,
+		message: what + " does not exist", remediate: "Check the name; GET / lists what there is.",
+	}
+}
+
+func invalid(message, remediate string) *problem {
+	return &problem{status: http.StatusUnprocessableEntity, code: client.CodeInvalidInput, message: message, remediate: remediate}
+}
+
+func unavailable(message string) *problem {
+	return &problem{
+		status: http.StatusServiceUnavailable, code: client.CodeUnavailable, message: message,
+		remediate: "Try again in a moment.", retryAfter: time.Second,
+	}
+}
+
+// asProblem gives an error its status and words.
+func asProblem(err error) *problem {
+	var (
+		p        *problem
+		input    *client.InputError
+		refused  *state.InvalidError
+		decode   *events.DecodeError
+		oversize *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &input):
+		return invalid(input.Error(), allowedWords(input.Allowed))
+	case errors.As(err, &refused):
+		return invalid(refused.Error(), allowedWords(refused.Allowed))
+	case errors.As(err, &decode):
+		return invalid(decode.Error(), allowedWords(decode.Allowed))
+	case errors.As(err, &oversize):
+		return &problem{
+			status: http.StatusRequestEntityTooLarge, code: client.CodeTooLarge,
+			message:   fmt.Sprintf("the body is larger than %d bytes", oversize.Limit),
+			remediate: "Send a smaller body.",
+		}
+	case errors.Is(err, state.ErrNotFound):
+		return &problem{
+			status: http.StatusNotFound, code: client.CodeNotFound, message: words(err), remediate: "Check the name.",
+		}
+	case errors.Is(err, state.ErrTaken):
+		return &problem{
+			status: http.StatusConflict, code: client.CodeTaken, message: words(err),
+			remediate: "Choose another name, or ask for a new token of the one that exists.",
+		}
+	case errors.Is(err, state.ErrUnavailable):
+		return unavailable("Postgres (the state store) cannot be reached: " + words(err))
+	case errors.Is(err, events.ErrUnavailable):
+		return unavailable("Redis (the event bus) cannot be reached: " + words(err))
+	case errors.Is(err, events.ErrFull):
+		return unavailable(words(err))
+	default:
+		return &problem{
+			status: http.StatusInternalServerError, code: client.CodeInternal,
+			message: "the gateway failed; its log says why", remediate: "Tell an operator the correlation ID.",
+		}
+	}
+}
+
+func allowedWords(allowed []string) string {
+	switch {
+	case allowed == nil:
+		return "Correct the named field and call again."
+	case len(allowed) == 0:
+		return "Nothing is allowed there: leave it out."
+	default:
+		return "Allowed: " + strings.Join(allowed, ", ") + "."
+	}
+}
+
+// words is an error's text, or its type where it has none.
+func words(err error) string {
+	if s := err.Error(); s != "" {
+		return s
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// envelope is the problem as it goes out.
+func (p *problem) envelope(c *call) client.Envelope {
+	code, message, remediate := p.code, p.message, p.remediate
+	if message == "" {
+		message = http.StatusText(p.status)
+	}
+	if remediate == "" {
+		remediate = "Try again; if that does not help, tell an operator the correlation ID."
+	}
+	env := client.Envelope{
+		Status: client.StatusError, Error: &code, Message: message, Remediate: remediate, TaskID: nullable(p.taskID),
+		CorrelationID: c.correlationID, RequestID: c.requestID,
+	}
+	if p.retryAfter > 0 {
+		env.Retryable, env.RetryAfterMS = true, max(p.retryAfter.Milliseconds(), 1)
+	}
+	return env
+}
+
+// nullable is nil for an empty string.
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// fail answers with an error. Who has gone away is not answered.
+func (g *Gateway) fail(w http.ResponseWriter, c *call, err error) {
+	p := asProblem(err)
+	if p.status == http.StatusInternalServerError {
+		level := g.cfg.Log.Error()
+		if errors.Is(err, context.Canceled) {
+			level = g.cfg.Log.Debug()
+		}
+		level.Err(err).Str("correlation_id", c.correlationID).Str("call", c.name).Msg("a call failed")
+	}
+	c.outcome = p.code
+	if p.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((p.retryAfter+time.Second-1)/time.Second), 10))
+	}
+	if p.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sandboxd"`)
+	}
+	writeJSON(w, p.status, p.envelope(c))
+}
+
+// writeJSON answers with v. A client that does not read is not our error.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil { // wire types are strings, numbers and lists of them
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n'))
+}

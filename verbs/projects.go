@@ -1,0 +1,117 @@
+package verbs
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/state"
+)
+
+func wireProject(p state.Project) client.Project {
+	return client.Project{
+		Slug: p.Slug, Name: p.Name, Services: p.Services, Extensions: p.Extensions, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+	}
+}
+
+// listProjects answers GET /api/v1/projects.
+func (g *Gateway) listProjects(w http.ResponseWriter, r *http.Request, _ *call) error {
+	all, err := g.cfg.Store.Projects(r.Context())
+	if err != nil {
+		return fmt.Errorf("list projects: %w", err)
+	}
+	out := make([]client.Project, len(all))
+	for i, p := range all {
+		out[i] = wireProject(p)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"projects": out})
+	return nil
+}
+
+// getProject answers GET /api/v1/projects/{slug}.
+func (g *Gateway) getProject(w http.ResponseWriter, r *http.Request, _ *call) error {
+	p, err := g.cfg.Store.Project(r.Context(), r.PathValue("slug"))
+	if err != nil {
+		return fmt.Errorf("read the project: %w", err)
+	}
+	writeJSON(w, http.StatusOK, wireProject(p))
+	return nil
+}
+
+// projectFields reads what a body says of a project: absent and null are told apart.
+func projectFields(r *http.Request, slug string) (state.ProjectPatch, error) {
+	in, err := fields(r, "slug", "name", "sandbox_services", "sandbox_extensions")
+	if err != nil {
+		return state.ProjectPatch{}, err
+	}
+	named, err := in.String("slug")
+	if err != nil {
+		return state.ProjectPatch{}, err //nolint:wrapcheck // *client.InputError is the answer
+	}
+	if named != "" && named != slug {
+		return state.ProjectPatch{}, &client.InputError{Field: "slug", Problem: "a project's slug is that of the path, and cannot be changed"}
+	}
+	p := state.ProjectPatch{SetServices: in.Has("sandbox_services"), SetExtensions: in.Has("sandbox_extensions")}
+	if in.Has("name") {
+		if in.Null("name") {
+			return p, &client.InputError{Field: "name", Problem: "it must be a string, not null"}
+		}
+		name, err := in.String("name")
+		if err != nil {
+			return p, err //nolint:wrapcheck // *client.InputError is the answer
+		}
+		p.Name = &name
+	}
+	if p.Services, err = in.Strings("sandbox_services"); err != nil {
+		return p, err //nolint:wrapcheck // *client.InputError is the answer
+	}
+	p.Extensions, err = in.StringLists("sandbox_extensions")
+	return p, err //nolint:wrapcheck // *client.InputError is the answer
+}
+
+// putProject answers PUT /api/v1/projects/{slug}: what is left out is null.
+func (g *Gateway) putProject(w http.ResponseWriter, r *http.Request, _ *call) error {
+	p := state.Project{Slug: r.PathValue("slug")}
+	in, err := projectFields(r, p.Slug)
+	if err != nil {
+		return err
+	}
+	if in.Name != nil {
+		p.Name = *in.Name
+	}
+	p.Services, p.Extensions = in.Services, in.Extensions
+	stored, created, err := g.cfg.Store.PutProject(r.Context(), p)
+	if err != nil {
+		return fmt.Errorf("store the project: %w", err)
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	writeJSON(w, status, wireProject(stored))
+	return nil
+}
+
+// patchProject answers PATCH /api/v1/projects/{slug}: what is left out stays, null is a value.
+func (g *Gateway) patchProject(w http.ResponseWriter, r *http.Request, _ *call) error {
+	slug := r.PathValue("slug")
+	in, err := projectFields(r, slug)
+	if err != nil {
+		return err
+	}
+	stored, err := g.cfg.Store.PatchProject(r.Context(), slug, in)
+	if err != nil {
+		return fmt.Errorf("change the project: %w", err)
+	}
+	writeJSON(w, http.StatusOK, wireProject(stored))
+	return nil
+}
+
+// deleteProject answers DELETE /api/v1/projects/{slug}.
+func (g *Gateway) deleteProject(w http.ResponseWriter, r *http.Request, _ *call) error {
+	if err := g.cfg.Store.DeleteProject(r.Context(), r.PathValue("slug")); err != nil {
+		return fmt.Errorf("delete the project: %w", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 )
@@ -37,7 +38,9 @@ func (p program) work(do func(ctx context.Context, cfg config, log zerolog.Logge
 		if err != nil {
 			return err
 		}
-		if err := do(cmd.Context(), cfg, p.logger(cfg)); err != nil {
+		log := p.logger(cfg)
+		redis.SetLogger(quiet{log})
+		if err := do(cmd.Context(), cfg, log); err != nil {
 			var setting *settingError
 			if errors.As(err, &setting) {
 				return err
@@ -56,6 +59,12 @@ func (p program) logger(cfg config) zerolog.Logger {
 	}
 	return out.Level(cfg.level()).With().Timestamp().Logger()
 }
+
+// quiet is where the Redis client tells what it also returns as errors.
+type quiet struct{ log zerolog.Logger }
+
+// Printf logs for whoever debugs.
+func (q quiet) Printf(_ context.Context, format string, v ...any) { q.log.Debug().Msgf(format, v...) }
 
 func (p program) workerCommand() *cobra.Command {
 	return &cobra.Command{

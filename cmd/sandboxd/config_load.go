@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/caarlos0/env/v11"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
 )
 
 // prefix is of the names that are ours alone: one that is not known is a misspelling.
@@ -192,8 +192,10 @@ func cellPattern() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-
 // checkURLs judges the stores' addresses. What is wrong with one is not repeated, for it may hold a password.
 func (c config) checkURLs() []error {
 	var problems []error
-	if _, err := redis.ParseURL(c.RedisURL); err != nil {
-		problems = append(problems, &settingError{"ROBOCO_REDIS_URL", "is not of the form redis://[user:password@]host:port/db"})
+	if calls, blocking, err := events.Open(c.RedisURL); err != nil { // nothing is dialled
+		problems = append(problems, &settingError{"ROBOCO_REDIS_URL", err.Error()})
+	} else {
+		_, _ = calls.Close(), blocking.Close()
 	}
 	if c.DatabaseURL != "" {
 		u, err := url.Parse(c.DatabaseURL)

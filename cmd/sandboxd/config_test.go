@@ -97,7 +97,7 @@ func TestConfigRefusesNamingTheVariable(t *testing.T) {
 		{"ROBOCO_SANDBOX_TLL=1h", "nearest is ROBOCO_SANDBOX_TTL"},
 		{"ROBOCO_SANDBOX_POSTGRE_IMAGE=x", "nearest is ROBOCO_SANDBOX_POSTGRES_IMAGE"},
 		{"ROBOCO_SANDBOX_MONGO_FEATURE_IMAGE=x", "no such setting"},
-		{"ROBOCO_REDIS_URL=http://x", "is not of the form"},
+		{"ROBOCO_REDIS_URL=http://x", "must begin with redis://"},
 		{"ROBOCO_DATABASE_URL=mysql://x", "is not of the form"},
 	} {
 		t.Run(c.set, func(t *testing.T) {

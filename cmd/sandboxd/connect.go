@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
 	"github.com/roboco/sandboxd/engines"
@@ -50,21 +49,17 @@ func eventually(ctx context.Context, log zerolog.Logger, what string, isDown fun
 
 // openBus connects to Redis with two clients, one of them for reads that wait, and checks that it can be relied on.
 func openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
-	opts, err := redis.ParseURL(cfg.RedisURL)
+	calls, blocking, err := events.Open(cfg.RedisURL)
 	if err != nil {
-		return nil, nil, &settingError{"ROBOCO_REDIS_URL", "is not of the form redis://[user:password@]host:port/db"}
+		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
 	}
-	opts.ContextTimeoutEnabled = true
-	calls := redis.NewClient(opts)
-	waiting := *opts
-	blocking := redis.NewClient(&waiting)
 	closeBoth := func() { _ = errors.Join(calls.Close(), blocking.Close()) }
 	bus := events.New(calls, blocking, cfg.bus(log))
-	what := "redis at " + opts.Addr
+	what := "redis at " + cfg.redisHost()
 	err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
 		warnings, err := bus.Check(ctx)
 		for _, w := range warnings {
-			log.Warn().Str("redis", opts.Addr).Msg(w)
+			log.Warn().Str("redis", cfg.redisHost()).Msg(w)
 		}
 		return err //nolint:wrapcheck // named below
 	})
@@ -78,6 +73,19 @@ func openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, 
 // bus is the bus's configuration.
 func (c config) bus(log zerolog.Logger) events.Config {
 	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Log: log}
+}
+
+// redisHost is where Redis is, without the password.
+func (c config) redisHost() string {
+	u, err := url.Parse(c.RedisURL)
+	switch {
+	case err != nil:
+		return "an unreadable address"
+	case u.Host == "": // a unix socket
+		return u.Path
+	default:
+		return u.Host
+	}
 }
 
 // openStore connects to Postgres.
@@ -123,11 +131,7 @@ func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger)
 			folder = filepath.Join(home, ".docker")
 		}
 	}
-	rt, err := docker.Open(ctx, docker.Config{
+	return docker.Open(ctx, docker.Config{ //nolint:wrapcheck // it names the engine's address
 		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Log: log,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return rt, nil
 }

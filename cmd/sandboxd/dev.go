@@ -8,7 +8,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -176,9 +175,11 @@ func embeddedBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.B
 	if err := server.Start(); err != nil {
 		return nil, nil, fmt.Errorf("start the embedded bus: %w", err)
 	}
-	opts := redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}
-	waiting := opts
-	calls, blocking := redis.NewClient(&opts), redis.NewClient(&waiting)
+	calls, blocking, err := events.Open("redis://" + server.Addr())
+	if err != nil {
+		server.Close()
+		return nil, nil, fmt.Errorf("start the embedded bus: %w", err)
+	}
 	closeAll := func() { _ = calls.Close(); _ = blocking.Close(); server.Close() }
 	bus := events.New(calls, blocking, cfg.bus(log))
 	if _, err := bus.Check(ctx); err != nil {

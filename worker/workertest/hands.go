@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/worker"
@@ -48,11 +46,14 @@ func (c *chaos) supervise(ctx context.Context, p *Process) error {
 }
 
 func (c *chaos) newWorker(p *Process, life int) *worker.Worker {
-	opt := redis.Options{Addr: c.o.Redis.Addr(), PoolSize: 40, ReadTimeout: 2 * time.Second}
 	name := fmt.Sprintf("%s.%d", p.Name, life)
 	log := c.o.Log.With().Str("worker", name).Logger()
+	calls, blocking, err := events.Open("redis://" + c.o.Redis.Addr())
+	if err != nil {
+		c.facts.bad("harness", "open the clients of %s: %v", name, err)
+	}
 	return worker.New(worker.Config{
-		Bus:     events.New(p.Client(opt), p.Client(opt), busConfig(log)),
+		Bus:     events.New(p.Attach(calls), p.Attach(blocking), busConfig(log)),
 		Store:   p.Store(c.store),
 		Engines: Engines(p.Wire(c.sim)), Runtime: p.Runtime(c.sim),
 		Roles: []string{"developer", "qa"}, Name: name, Cell: cell, Network: "sim", Enabled: true,

@@ -27,7 +27,7 @@ type Process struct {
 	resumed chan struct{} // not nil while stopped; closed at the end of the stop
 	until   time.Time
 	conns   map[net.Conn]struct{}
-	clients []*redis.Client
+	clients []redis.UniversalClient
 	timers  sync.WaitGroup
 }
 
@@ -133,9 +133,8 @@ func gateError(down, cause error) error {
 	return fmt.Errorf("%w: %w", down, cause)
 }
 
-// Client makes a Redis client of this process, to be closed by Close.
-func (p *Process) Client(opt redis.Options) *redis.Client {
-	c := redis.NewClient(&opt)
+// Attach makes a Redis client one of this process, to be closed by Close.
+func (p *Process) Attach(c redis.UniversalClient) redis.UniversalClient {
 	c.AddHook(gateHook{p})
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ func TestKilledProcessHasNoEffect(t *testing.T) {
 	m, s, ctx := miniredis.RunT(t), newSim(t), t.Context()
 	p := NewProcess("w")
 	t.Cleanup(p.Close)
-	rdb, r := p.Client(redis.Options{Addr: m.Addr()}), p.Runtime(s)
+	rdb, r := p.Attach(redis.NewClient(&redis.Options{Addr: m.Addr()})), p.Runtime(s)
 	registry := Engines(p.Wire(s))
 	mongo, _ := registry.Lookup("mongo")
 	store := p.Store(state.NewMemory(state.Catalog{Services: registry.Names(), Features: registry.Allowed()}))
@@ -46,7 +46,7 @@ func TestKillBreaksWhatWaits(t *testing.T) {
 	m, s, ctx := miniredis.RunT(t), newSim(t), t.Context()
 	p := NewProcess("w")
 	t.Cleanup(p.Close)
-	rdb, r := p.Client(redis.Options{Addr: m.Addr(), MaxRetries: -1}), p.Runtime(s)
+	rdb, r := p.Attach(redis.NewClient(&redis.Options{Addr: m.Addr(), MaxRetries: -1})), p.Runtime(s)
 	owner := s.AgentUp("a")
 	over, connected := make(chan error, 3), make(chan struct{})
 	go func() {
@@ -69,7 +69,7 @@ func TestStoppedProcessGoesOn(t *testing.T) {
 	m, s, ctx := miniredis.RunT(t), newSim(t), t.Context()
 	p := NewProcess("w")
 	t.Cleanup(p.Close)
-	rdb, r := p.Client(redis.Options{Addr: m.Addr()}), p.Runtime(s)
+	rdb, r := p.Attach(redis.NewClient(&redis.Options{Addr: m.Addr()})), p.Runtime(s)
 	const stop = 50 * time.Millisecond
 	began := time.Now()
 	p.Stop(stop)

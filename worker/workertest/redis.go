@@ -29,11 +29,23 @@ type RedisServer interface {
 // redisImage is what a Redis of a test runs in.
 const redisImage = "redis:8-alpine"
 
-// A crash may leave a torn append-only file. Redis 7 repairs it alone, but where the tear is inside a transaction, it appends to
-// half of one; so the file is repaired before every start.
-const repairThenServe = `cd /data
-for m in appendonlydir/*.manifest; do [ -f "$m" ] && { yes | redis-check-aof --fix "$m" >/dev/null 2>&1 || true; }; done
-exec redis-server --bind 0.0.0.0 --protected-mode no --save '' --appendonly yes --appendfsync everysec --maxmemory-policy noeviction --dir /data`
+// The server is a child of the shell that keeps the container, so that a kill and a start need no new container: while the file
+// hold is there, none is started. A crash may leave a torn append-only file. Redis 7 repairs it alone, but where the tear is inside
+// a transaction, it appends to half of one; so the file is repaired before every start. It is not synced: what a write has given to
+// the kernel outlives the death of the process, and a sync under way would hold back writes, which a kill would lose.
+const keepServing = `cd /data
+while :; do
+  while [ -f hold ]; do sleep 0.02; done
+  for m in appendonlydir/*.manifest; do [ -f "$m" ] && { yes | redis-check-aof --fix "$m" >/dev/null 2>&1 || true; }; done
+  redis-server --bind 0.0.0.0 --protected-mode no --save '' --appendonly yes --appendfsync no --maxmemory-policy noeviction --dir /data &
+  echo $! >server
+  wait $!
+done`
+
+const (
+	killServer  = `cd /data && touch hold && kill -9 "$(cat server)"`
+	startServer = `rm -f /data/hold`
+)
 
 // RedisContainer runs the server in a container of this name.
 func RedisContainer(ctx context.Context, name string) (RedisServer, error) {
@@ -43,7 +55,7 @@ func RedisContainer(ctx context.Context, name string) (RedisServer, error) {
 	}
 	c := &redisContainer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port)}
 	_, err = docker(ctx, "run", "-d", "--name", name, "--label", "workertest=1", "-p", c.addr+":6379", "-v", "/data",
-		"--entrypoint", "sh", redisImage, "-c", repairThenServe)
+		"--entrypoint", "sh", redisImage, "-c", keepServing)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -58,15 +70,12 @@ type redisContainer struct{ name, addr string }
 func (c *redisContainer) Addr() string { return c.addr }
 
 func (c *redisContainer) Kill(ctx context.Context) error {
-	if _, err := docker(ctx, "kill", "--signal", "KILL", c.name); err != nil {
-		return err
-	}
-	_, err := docker(ctx, "wait", c.name)
+	_, err := docker(ctx, "exec", c.name, "sh", "-c", killServer)
 	return err
 }
 
 func (c *redisContainer) Start(ctx context.Context) error {
-	if _, err := docker(ctx, "start", c.name); err != nil {
+	if _, err := docker(ctx, "exec", c.name, "sh", "-c", startServer); err != nil {
 		return err
 	}
 	return awaitRedis(ctx, c.addr)
@@ -126,7 +135,7 @@ func (b *redisBinary) Start(ctx context.Context) error {
 	}
 	// Not bound to ctx: the server outlives the call that starts it.
 	b.cmd = exec.Command("redis-server", "--port", fmt.Sprint(b.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", //nolint:gosec,noctx // see above
-		"--appendfsync", "everysec", "--maxmemory-policy", "noeviction", "--dir", b.dir, "--logfile", "log")
+		"--appendfsync", "no", "--maxmemory-policy", "noeviction", "--dir", b.dir, "--logfile", "log")
 	if err := b.cmd.Start(); err != nil {
 		return fmt.Errorf("start redis-server: %w", err)
 	}

@@ -18,6 +18,8 @@ if not after(born) then return done('stale') end
 
 local h = call('HMGET', AGENT, 'task', 'project', 'owner', 'owned', 'over', 'lease', 'epoch', 'nonce')
 local task, project, owner, owned, over, lease, last, nonce = h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8]
+-- The answer to this very call was lost on its way, and the client has sent it again.
+if nonce == args.nonce and leased() then return { 'RUN', born, whole(), lease, said and '1' or '' } end
 if over then return { 'AGAIN' } end
 if not task then
   call('HSET', AGENT, 'task', args.task, 'project', args.project)
@@ -43,8 +45,6 @@ for _, id in ipairs(args.moved) do except[id] = true end
 if not said and covers(args.asked, except) then return { 'HIT', born, whole(), '', '' } end
 
 if leased() and lease ~= args.epoch then
-  -- The answer to this very call was lost on its way, and the client has sent it again.
-  if nonce == args.nonce then return { 'RUN', born, whole(), lease, said and '1' or '' } end
   if not said then announce('queued') end
   call('XCLAIM', EVENTS, cfg.group, cfg.parked, 0, args.entry, 'IDLE', math.max(cfg.claim_idle - cfg.park, 0), 'JUSTID')
   return { 'BUSY' }

@@ -1,7 +1,6 @@
 package events_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -135,35 +134,14 @@ func (s *scene) request(id string) events.Delivery {
 	return s.read(me)
 }
 
-// read takes the next entry as a consumer, by way of Consume: the handler leaves it pending.
+// read takes the next entry as a consumer.
 func (s *scene) read(name string) events.Delivery {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
-	got := make(chan events.Delivery, 1)
-	ended := make(chan error, 1)
-	hold := make(chan struct{})
-	go func() {
-		ended <- s.bus.Consume(ctx, events.ConsumeOptions{Name: name, Slots: 1}, func(_ context.Context, d events.Delivery) {
-			select {
-			case got <- d:
-				cancel()
-				<-hold
-			default:
-			}
-		})
-	}()
-	select {
-	case d := <-got:
-		// The entry is taken back from where drain puts it.
-		close(hold)
-		require.NoError(s, <-ended)
-		s.claim(name, d.Entry)
-		return d
-	case <-time.After(20 * time.Second):
-		cancel()
-		require.FailNow(s, "no entry came")
-		return events.Delivery{}
-	}
+	found, err := s.rdb.XReadGroup(s.Context(), &redis.XReadGroupArgs{Group: "workers", Consumer: name, Streams: []string{s.key("events"), ">"}, Count: 1, Block: -1}).Result()
+	require.NoError(s, err)
+	d, err := events.Deliver(found[0].Messages[0], name)
+	require.NoError(s, err)
+	return d
 }
 
 // claim gives an entry to a consumer, as XAUTOCLAIM would.
@@ -263,4 +241,11 @@ func (s *scene) drained() {
 func (s *scene) eventually(f func() bool, msg string) {
 	s.Helper()
 	require.Eventually(s, f, 20*time.Second, 5*time.Millisecond, msg)
+}
+
+type rawJSON = json.RawMessage
+
+func (s *scene) decode(raw string, into any) {
+	s.Helper()
+	require.NoError(s, json.Unmarshal([]byte(raw), into))
 }

@@ -1,5 +1,6 @@
 -- sweep: consumers of processes that are gone, and that hold nothing, go too: checked and deleted in one script, for
--- deleting a consumer drops what is pending with it. ARGV 2: idle (ms). Returns how many.
+-- deleting a consumer drops what is pending with it. One whose idle time is not known (-1, the embedded server) is left.
+-- ARGV 2: idle (ms). Returns how many.
 local n = 0
 local list = redis.pcall('XINFO', 'CONSUMERS', EVENTS, cfg.group)
 if list.err then return 0 end

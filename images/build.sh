@@ -25,6 +25,13 @@ clean_up() {
   [ -z "$work" ] || rm -rf "$work"
 }
 
+# Of two runs at once the second waits, and then finds everything there.
+take_turns() {
+  command -v flock >/dev/null || return 0
+  exec 9>"${XDG_RUNTIME_DIR:-/tmp}/roboco-sandbox-images.$UID.lock"
+  flock --nonblock 9 || { say "images" "waiting for another run"; flock 9; }
+}
+
 # --- what is there -----------------------------------------------------------------------------------------------
 
 # A hash of the files and folders named, below images/.
@@ -167,14 +174,22 @@ mongo_image() {
   standin mongo:8 mongo/Dockerfile '' "$mongo_recipe" "FerretDB with SQLite" "$work/mongo"
 }
 
-# The feature image is made here even where images can be pulled: upstream has none with pgvector and PostGIS both.
-feature_from_upstream() {
-  local image=roboco-sandbox-pg:latest from=pgvector/pgvector:pg16
+# built_on IMAGE UPSTREAM DOCKERFILE RECIPE - makes an image of ours on a pulled one.
+built_on() {
+  local image=$1 from=$2 dockerfile=$3 recipe=$4
   [ -n "$(recipe_in "$from")" ] || pull "$from" || return 1
-  say "$image" "building from $from with PostGIS"
-  build "$image" "$here" --file "$here/roboco-sandbox-pg/Dockerfile" --build-arg "BASE=$from" --label "$recipe_label=$pg_feature_recipe" ||
-    return 1
-  say "$image" "built: $from with PostGIS"
+  say "$image" "building on $from"
+  build "$image" "$here" --file "$here/$dockerfile" --build-arg "BASE=$from" --label "$recipe_label=$recipe" || return 1
+  say "$image" "built on $from"
+}
+
+# Upstream has no image with both pgvector and PostGIS, so this one is made here even where images can be pulled.
+feature_from_upstream() {
+  built_on roboco-sandbox-pg:latest pgvector/pgvector:pg16 roboco-sandbox-pg/Dockerfile "$pg_feature_recipe"
+}
+
+agent_from_upstream() {
+  built_on roboco-sandbox-agent:latest "debian:$suite-slim" agent/Dockerfile "$agent_recipe"
 }
 
 # want NAME IMAGE RECIPE COMMAND... - notes that IMAGE's stand-in must be built, unless it is there or COMMAND makes it.
@@ -204,6 +219,7 @@ build_standins() {
 
 main() {
   docker version >/dev/null 2>&1 || die "the container engine does not answer: is Docker installed and running?"
+  take_turns
   work=$(mktemp -d)
   trap clean_up EXIT
   pg_recipe=$(hash_of base postgres)
@@ -217,7 +233,7 @@ main() {
   want redis redis:8-alpine "$redis_recipe" pull_as redis:8-alpine
   want redis-feature redis/redis-stack-server:latest "$redis_recipe" pull_as redis/redis-stack-server:latest
   want mongo mongo:8 "$mongo_recipe" pull_as mongo:8
-  want agent roboco-sandbox-agent:latest "$agent_recipe" false
+  want agent roboco-sandbox-agent:latest "$agent_recipe" agent_from_upstream
 
   if compgen -G "$work/want-*" >/dev/null; then build_standins; fi
 }

@@ -32,6 +32,7 @@ func schema(t *testing.T, conn *pgx.Conn) []string {
 }
 
 func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.EmptyPostgres(t)
 	conn := connect(t, url)
@@ -80,6 +81,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 }
 
 func TestMigrateRefusesATargetItLacks(t *testing.T) {
+	t.Parallel()
 	for _, to := range []int64{-2, 10_000} {
 		_, _, err := state.Migrate(context.Background(), "postgres://127.0.0.1:1/x", to)
 		var invalid *state.InvalidError
@@ -90,6 +92,7 @@ func TestMigrateRefusesATargetItLacks(t *testing.T) {
 
 // TestMigrateAtOnce is several processes that start together against a new database.
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.EmptyPostgres(t)
 	var g errgroup.Group
@@ -111,6 +114,7 @@ func TestMigrateAtOnce(t *testing.T) {
 
 // TestMigrateWithAMadeSchema: a role that may not make schemas is enough where the schema was made for it.
 func TestMigrateWithAMadeSchema(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.EmptyPostgres(t)
 	conn := connect(t, url)
@@ -132,6 +136,7 @@ func TestMigrateWithAMadeSchema(t *testing.T) {
 }
 
 func TestOpenPostgresChecksTheSchema(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.EmptyPostgres(t)
 	_, last, err := state.SchemaVersion(ctx, url)

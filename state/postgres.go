@@ -16,6 +16,7 @@ import (
 const (
 	defaultTimeout = 2 * time.Second
 	defaultConns   = 10
+	defaultConnect = 5 * time.Second // of Migrate and SchemaVersion; the store's calls have their own timeout
 	// idleInTx ends a transaction whose program went silent, so that a gateway cut off holds no agent's lock.
 	idleInTx = 10 * time.Second
 )
@@ -77,6 +78,9 @@ func parseURL(raw string) (*pgxpool.Config, error) {
 	}
 	if !u.Query().Has("pool_max_conns") {
 		cfg.MaxConns = defaultConns
+	}
+	if !u.Query().Has("connect_timeout") {
+		cfg.ConnConfig.ConnectTimeout = defaultConnect
 	}
 	params := cfg.ConnConfig.RuntimeParams
 	setDefault(params, "application_name", "sandboxd")

@@ -26,6 +26,7 @@ func openPostgres(t *testing.T, url string, timeout time.Duration) state.Store {
 }
 
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	statetest.Run(t, func(t *testing.T, c state.Catalog) state.Store {
 		s, err := state.OpenPostgres(context.Background(),
 			state.PostgresConfig{URL: statetest.StartPostgres(t), Catalog: c, Timeout: patient})
@@ -36,6 +37,7 @@ func TestPostgres(t *testing.T) {
 
 // TestPostgresTwoGateways lets two programs tell of one agent's work at once.
 func TestPostgresTwoGateways(t *testing.T) {
+	t.Parallel()
 	url := statetest.StartPostgres(t)
 	gateways := []state.Store{openPostgres(t, url, patient), openPostgres(t, url, patient)}
 	ctx := context.Background()
@@ -74,6 +76,7 @@ func TestPostgresTwoGateways(t *testing.T) {
 
 // TestPostgresSharesADatabase: tables of the same names that belong to others are not touched.
 func TestPostgresSharesADatabase(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.EmptyPostgres(t)
 	conn := connect(t, url)
@@ -96,6 +99,7 @@ func TestPostgresSharesADatabase(t *testing.T) {
 
 // TestPostgresPrunesPublishedEvents: a published event's ID is known for a day, then it goes with the history.
 func TestPostgresPrunesPublishedEvents(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	url := statetest.StartPostgres(t)
 	s := openPostgres(t, url, patient)

@@ -40,7 +40,8 @@ type Catalog struct {
 }
 
 // Project is one project and its opt-in. Services nil is "not opted in", empty is kept as empty (and counts as not
-// opted in at a request). Extensions nil is bare.
+// opted in at a request). Extensions nil is bare; it may hold features of a service that is not opted in, which count
+// once it is.
 type Project struct {
 	Slug       string
 	Name       string
@@ -86,6 +87,7 @@ type Outgoing struct {
 }
 
 // Projects stores projects. Every write validates and normalizes against the catalog: *InvalidError, nothing stored.
+// A name that is empty, or blank, is the slug; a longer one has at most 200 characters and no control characters.
 type Projects interface {
 	Projects(ctx context.Context) ([]Project, error) // by slug
 	Project(ctx context.Context, slug string) (Project, error)
@@ -109,7 +111,9 @@ type Agents interface {
 
 // Engagements stores who works on what, and the events that say so, in one transaction.
 type Engagements interface {
-	// StartWork makes this the agent's engagement and owes the event; a known event ID changes nothing.
+	// StartWork makes this the agent's engagement and owes the event; a known event ID changes nothing. The task and
+	// project of the engagement that goes on are a change of its status (Owned stays once true); any other ends it and
+	// begins anew. Ended and EndedAt are ignored; StartedAt zero is now. The project need not exist, or be named.
 	StartWork(ctx context.Context, e Engagement, out Outgoing) error
 	// EndWork ends the agent's engagement if task is empty or the engagement's, and owes the event in any case;
 	// a known event ID changes nothing. It returns the engagement as it stands afterwards (zero when there is none).
@@ -118,9 +122,9 @@ type Engagements interface {
 	Engagement(ctx context.Context, agent string) (Engagement, error)
 	// SetOwned notes that a container owns the agent's engagement, if it is still this one; otherwise it changes nothing.
 	SetOwned(ctx context.Context, agent, task, project string) error
-	// Published marks an owed event as published.
+	// Published marks an owed event as published; an unknown ID is no error.
 	Published(ctx context.Context, eventID string) error
-	// Unpublished lists owed events older than age, oldest first, at most limit.
+	// Unpublished lists owed events older than age, oldest first, at most limit; limit 0, or above 1000, is 1000.
 	Unpublished(ctx context.Context, age time.Duration, limit int) ([]Outgoing, error)
 }
 
@@ -129,6 +133,7 @@ type Flags interface {
 	// Flag gives nil when none is set: then the environment's value counts.
 	Flag(ctx context.Context, name string) (*bool, error)
 	// SetFlag stores a value, or with nil removes it.
+	// The name is 1 to 200 characters.
 	SetFlag(ctx context.Context, name string, value *bool) error
 }
 
@@ -169,22 +174,25 @@ type RequestContainer struct {
 type HistoryFilter struct {
 	Agent, Project, Task, Outcome string
 	Before                        string // the ID of the last row of the page before (request IDs are UUIDv7: they sort by time)
-	Limit                         int    // 1 to 500; 0 = 50
+	Limit                         int    // 1 to 500; 0 = 50; any other is an *InvalidError
 }
 
 // History stores what was asked and what came of it.
 type History interface {
-	// RecordRequests writes rows; a row of a known ID is replaced.
+	// RecordRequests writes rows, all or none; a row of a known ID is replaced. Text that is not UTF-8, or holds a NUL,
+	// is stored with U+FFFD in its place; AskedAt zero is now.
 	RecordRequests(ctx context.Context, rows []Request) error
 	// Requests lists newest first.
 	Requests(ctx context.Context, f HistoryFilter) ([]Request, error)
 	// ContainerTenancy finds the newest row that names this container; ErrNotFound when none does.
 	ContainerTenancy(ctx context.Context, containerID string) (RequestContainer, error)
-	// PruneRequests removes rows done before this time and returns how many.
+	// PruneRequests removes rows done before this time (a row that was never done goes by AskedAt) and returns how many.
+	// Events published before it, and more than a day ago, are forgotten too: their IDs are no longer known.
 	PruneRequests(ctx context.Context, before time.Time) (int64, error)
 }
 
-// Store is everything; who uses it declares the part it needs.
+// Store is everything; who uses it declares the part it needs. It is safe for concurrent use. Times are UTC in whole
+// microseconds. A call whose context ran out of time is ErrUnavailable; one that was cancelled is context.Canceled alone.
 type Store interface {
 	Projects
 	Agents

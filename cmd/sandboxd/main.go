@@ -1,4 +1,95 @@
-// Command sandboxd is the server: worker, gateway, dev, migrate.
+// Command sandboxd is the server: a worker owns the container engine and does what events ask for, a gateway answers
+// agents and operators, dev is both in one process for one machine, migrate keeps the database's schema.
+//
+// All configuration comes from the environment, which is read here and nowhere else. Exit codes: 0 done (a drain after
+// SIGTERM included), 1 failed, 2 called or configured wrongly.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := untilSignal(context.Background(), os.Stderr)
+	code := run(ctx, program{environ: os.Environ(), out: os.Stdout, err: os.Stderr, home: os.UserHomeDir}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// program is what one run of the process was given.
+type program struct {
+	environ  []string // KEY=value
+	out, err io.Writer
+	home     func() (string, error) // the user's home folder
+}
+
+// failure is what went wrong while a command did its work, as against how it was called.
+type failure struct{ cause error }
+
+// Error is the cause's.
+func (f *failure) Error() string { return f.cause.Error() }
+
+// Unwrap gives the cause.
+func (f *failure) Unwrap() error { return f.cause }
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, p program, args []string) int {
+	root := p.root()
+	root.SetArgs(args)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	err := root.ExecuteContext(ctx)
+	var failed *failure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &failed):
+		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\n", err)
+		return exitFailed
+	default:
+		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\nsandboxd: try 'sandboxd --help'\n", err)
+		return exitUsage
+	}
+}
+
+// untilSignal ends the context at the first SIGTERM or SIGINT, and the process at the second.
+func untilSignal(parent context.Context, told io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+			return
+		}
+		cancel()
+		_, _ = fmt.Fprintln(told, "sandboxd: stopping; once more to stop at once")
+		<-signals
+		os.Exit(exitFailed)
+	}()
+	return ctx, func() { signal.Stop(signals); cancel() }
+}
+
+// version is this program's, as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}

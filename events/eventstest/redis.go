@@ -5,11 +5,13 @@
 package eventstest
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -33,6 +35,7 @@ const startLimit = 60 * time.Second
 var shared struct {
 	once sync.Once
 	addr string
+	stop func() // never called, but it holds the pipe that keeps the container
 	err  error
 }
 
@@ -41,7 +44,7 @@ var shared struct {
 func StartRedis(t testing.TB) string {
 	t.Helper()
 	needDocker(t)
-	shared.once.Do(func() { shared.addr, _, shared.err = run() })
+	shared.once.Do(func() { shared.addr, shared.stop, shared.err = run() })
 	if shared.err != nil {
 		t.Fatalf("start redis: %v", shared.err)
 	}
@@ -156,8 +159,23 @@ func answering(name string) (string, error) {
 	}
 }
 
+// ping asks the server itself: docker's proxy accepts a connection before there is one.
 func ping(ctx context.Context, addr string) error {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	defer func(c io.Closer) { _ = c.Close() }(c)
-	return c.Ping(ctx).Err()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "+PONG") {
+		err = fmt.Errorf("it answers %q", line)
+	}
+	return err
 }

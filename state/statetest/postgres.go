@@ -41,10 +41,13 @@ func EmptyPostgres(t testing.TB) string {
 
 func newDatabase(t testing.TB, options string) string {
 	t.Helper()
-	needDocker(t)
+	if testing.Short() {
+		t.Skip("needs a container: not under -short")
+	}
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil && shared.err == nil {
+		needDocker(t)
 		shared.server, shared.err = startShared()
 	}
 	if shared.err != nil {

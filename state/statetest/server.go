@@ -20,8 +20,8 @@ import (
 
 const (
 	image        = "postgres:16-alpine"
-	dockerWithin = 2 * time.Minute  // one docker command, a pull included
-	readyWithin  = 90 * time.Second // the server's start to its first answered query
+	dockerWithin = 3 * time.Minute // one docker command, a pull included
+	readyWithin  = 3 * time.Minute // the server's start to its first answered query
 )
 
 // Server is a Postgres server in a container of its own, published on a fixed port of 127.0.0.1.
@@ -57,7 +57,7 @@ func (s *Server) URL(database string) string {
 	}
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", s.password),
-		Host: net.JoinHostPort("127.0.0.1", s.port), Path: "/" + database, RawQuery: "sslmode=disable",
+		Host: net.JoinHostPort("127.0.0.1", s.port), Path: "/" + database, RawQuery: "sslmode=disable&connect_timeout=30",
 	}
 	return u.String()
 }
@@ -87,9 +87,29 @@ func (s *Server) must(t testing.TB, verb string) {
 	}
 }
 
-// startServer starts a container that is removed when the process ends, however it ends. The password goes by the
-// environment: a command line can be read by all.
+// startServer starts a container that is removed when the process ends, however it ends.
 func startServer(options ...string) (*Server, error) {
+	const tries = 3 // another process may take the free port before the container does
+	var s *Server
+	var err error
+	for range tries {
+		if s, err = launch(options); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(); err != nil {
+		logs, _ := docker(nil, "logs", "--tail", "20", s.name)
+		return nil, errors.Join(fmt.Errorf("%w; its log ends with:\n%s", err, logs), s.lifeline.Close())
+	}
+	return s, nil
+}
+
+// launch starts the container and does not wait for the server in it. The password goes by the environment: a command
+// line can be read by all.
+func launch(options []string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -104,10 +124,6 @@ func startServer(options ...string) (*Server, error) {
 	args = append(args, image, "postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300")
 	if _, err := docker([]string{"POSTGRES_PASSWORD=" + s.password}, args...); err != nil {
 		return nil, errors.Join(err, s.lifeline.Close())
-	}
-	if err := s.await(); err != nil {
-		logs, _ := docker(nil, "logs", "--tail", "20", s.name)
-		return nil, errors.Join(fmt.Errorf("%w; its log ends with:\n%s", err, logs), s.lifeline.Close())
 	}
 	return s, nil
 }
@@ -128,7 +144,7 @@ func (s *Server) await() error {
 }
 
 func (s *Server) query() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin/4)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(""))
 	if err != nil {

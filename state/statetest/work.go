@@ -52,6 +52,23 @@ func runWork(t *testing.T, open Open) {
 	ctx := background(t)
 	on := func(t *testing.T, agent string) worker { return worker{t, s, agent} }
 
+	t.Run("an owner that was found out later", func(t *testing.T) {
+		w := on(t, "found-out")
+		w.start("T-1", "p", "", false)
+		for _, other := range [][2]string{{"T-2", "p"}, {"T-1", "q"}, {"\x00", "p"}} {
+			require.NoError(t, s.SetOwned(ctx, w.agent, other[0], other[1]))
+		}
+		require.False(t, w.now().Owned, "another engagement's owner changes nothing")
+		require.NoError(t, s.SetOwned(ctx, w.agent, "T-1", "p"))
+		require.True(t, w.now().Owned)
+		w.end("")
+		w.start("T-1", "p", "", false)
+		require.False(t, w.now().Owned, "a new engagement starts without")
+		w.end("")
+		require.NoError(t, s.SetOwned(ctx, w.agent, "T-1", "p"))
+		require.False(t, w.now().Owned, "an ended one has none")
+	})
+
 	t.Run("none yet", func(t *testing.T) {
 		for _, agent := range append(nasty(), "", "nobody", "\x00") {
 			_, err := s.Engagement(ctx, agent)

@@ -18,6 +18,9 @@ import (
 // minAPI is the oldest engine API that offers all that is used here (Docker 20.10).
 const minAPI = "1.41"
 
+// settleTime is how long a call may go on to its end after its caller has gone.
+const settleTime = 10 * time.Second
+
 // Defaults of Config.
 const (
 	DefaultPullTimeout = 300 * time.Second
@@ -128,9 +131,9 @@ func (r *Runtime) greet(ctx context.Context) error {
 	if v := r.cli.ClientVersion(); versions.LessThan(v, minAPI) {
 		return fmt.Errorf("container engine at %s speaks API %s; %s or later is needed", r.endpoint.host, v, minAPI)
 	}
-	info, err := r.cli.Info(ctx)
+	info, err := r.info(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the container engine at %s about itself: %w", r.endpoint.host, classify(err))
+		return err
 	}
 	r.logLimits = logLimits(info.LoggingDriver)
 	return nil
@@ -162,9 +165,14 @@ func (r *Runtime) limit(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, r.call)
 }
 
-// settle is a context for what must be finished even when the caller has gone.
+// settle is a context for what must be finished even when the caller has gone; from then on it has settleTime left.
 func (r *Runtime) settle(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), r.call)
+	settled, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.call)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(settleTime, cancel) })
+	return settled, func() {
+		stop()
+		cancel()
+	}
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

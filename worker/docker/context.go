@@ -30,10 +30,13 @@ func (c Config) endpoint() (endpoint, error) {
 	if err != nil {
 		return endpoint{}, err
 	}
-	if strings.HasPrefix(ep.host, "ssh://") {
+	switch scheme, _, _ := strings.Cut(ep.host, "://"); scheme {
+	case "unix", "tcp", "http", "https":
+		return ep, nil
+	case "ssh":
 		return endpoint{}, fmt.Errorf("container engine at %s: ssh is not supported; forward its socket and name that", ep.host)
 	}
-	return ep, nil
+	return endpoint{}, fmt.Errorf("container engine at %s: the address must begin with unix:// or tcp://", ep.host)
 }
 
 func (c Config) resolve() (endpoint, error) {

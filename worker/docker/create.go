@@ -36,7 +36,7 @@ func (r *Runtime) Create(ctx context.Context, l engines.Launch) (string, error) 
 	defer cancel()
 	made, err := r.cli.ContainerCreate(sctx, config(l), r.hostConfig(l), networking(l), nil, l.Name)
 	if err != nil {
-		if errdefs.IsNotFound(err) {
+		if errdefs.IsNotFound(err) && strings.Contains(err.Error(), "No such image") {
 			return "", fmt.Errorf("create container %s: image %s: %w", l.Name, l.Image, classify(err))
 		}
 		return "", fmt.Errorf("create container %s: %w", l.Name, nameTaken(err))

@@ -10,22 +10,33 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/system"
 
 	"github.com/roboco/sandboxd/engines"
 )
 
 // HostID names the engine, stable over restarts of this process and of the engine.
 func (r *Runtime) HostID(ctx context.Context) (string, error) {
-	ctx, cancel := r.limit(ctx)
-	defer cancel()
-	info, err := r.cli.Info(ctx)
+	info, err := r.info(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask the container engine for its ID: %w", classify(err))
+		return "", err
 	}
 	if info.ID == "" {
 		return "", fmt.Errorf("the container engine at %s has no ID", r.endpoint.host)
 	}
 	return info.ID, nil
+}
+
+// info is what the engine says of itself. Whatever goes wrong with that, nothing is known: the API client does not
+// keep the cause of an answer that was cut off.
+func (r *Runtime) info(ctx context.Context) (system.Info, error) {
+	ctx, cancel := r.limit(ctx)
+	defer cancel()
+	info, err := r.cli.Info(ctx)
+	if err != nil {
+		return info, fmt.Errorf("ask the container engine at %s about itself: %w", r.endpoint.host, unavailable(err))
+	}
+	return info, nil
 }
 
 // EnsureNetwork makes the bridge network where none of that name exists, labelled roboco.sandbox=1. Any number of
@@ -79,18 +90,30 @@ func (r *Runtime) createNetwork(ctx context.Context, name string) ([]network.Sum
 }
 
 // dropTwins settles a race: the engine's check for a name in use is not atomic, and with two networks of one name no
-// container can join either. Everyone keeps the oldest; one that is not ours or that is in use is left alone.
+// container can join either. Everyone begins with the youngest, so that everyone keeps the same one; one that is not
+// ours is left alone, and the engine itself refuses to remove one that is in use.
 func (r *Runtime) dropTwins(ctx context.Context, found []network.Summary) error {
-	for _, n := range found[1:] {
+	left := len(found)
+	var kept []error
+	for _, n := range slices.Backward(found) {
+		if left == 1 {
+			return nil
+		}
 		if n.Labels[labelOurs] != ours {
-			return fmt.Errorf("%d networks bear the name, and %s is %w", len(found), n.ID, engines.ErrForeign)
+			kept = append(kept, fmt.Errorf("%s is %w", n.ID, engines.ErrForeign))
+			continue
 		}
 		rctx, cancel := r.limit(ctx)
 		err := r.cli.NetworkRemove(rctx, n.ID)
 		cancel()
 		if err != nil && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("remove its twin %s: %w", n.ID, classify(err))
+			kept = append(kept, classify(err))
+			continue
 		}
+		left--
+	}
+	if left > 1 {
+		return fmt.Errorf("%d networks bear the name: %w", left, errors.Join(kept...))
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 // maxLogs is the most that Logs returns, in bytes.
 const maxLogs = 64 << 10
 
-// Logs gives the last lines of both streams, in the order in which they were written, at most the last 64 KiB.
-// It reads no password out of them: that is its caller's to do.
+// Logs gives the last lines of both streams, in the order in which the engine read them, at most the last 64 KiB.
+// Passwords in it are for the caller to blank.
 func (r *Runtime) Logs(ctx context.Context, id string, lines int) (string, error) {
 	ctx, cancel := r.limit(ctx)
 	defer cancel()

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/pkg/jsonmessage"
@@ -21,9 +19,9 @@ import (
 // pull is one pull under way, shared by everyone who waits for the image.
 type pull struct {
 	done chan struct{} // closed when err is final
+	err  error
 
 	mu       sync.Mutex
-	err      error
 	progress engines.PullProgress
 	changed  chan struct{} // closed and replaced at each change of progress
 }
@@ -64,7 +62,11 @@ func (r *Runtime) join(ref, key string) *pull {
 	r.pulling.Go(func() {
 		began := time.Now()
 		p.err = r.pull(ref, p)
-		r.log.Info().Err(p.err).Str("image", ref).Dur("took", time.Since(began)).Msg("image pulled")
+		if p.err != nil {
+			r.log.Warn().Err(p.err).Dur("took", time.Since(began)).Msg("image not pulled")
+		} else {
+			r.log.Info().Str("image", ref).Dur("took", time.Since(began)).Msg("image pulled")
+		}
 		r.pullMu.Lock()
 		delete(r.pulls, key)
 		r.pullMu.Unlock()
@@ -171,35 +173,4 @@ func (s layers) total() (done, total int64) {
 		done, total = done+l.done, total+l.total
 	}
 	return done, total
-}
-
-// pullError says whether trying again may help. The engine passes a registry's answer on as text, mostly under a
-// status of its own, so the text is looked at too.
-func pullError(ref string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &engines.PullError{Image: ref, Retryable: retryable(err), Cause: classify(err)}
-}
-
-func retryable(err error) bool {
-	text := strings.ToLower(err.Error())
-	mentions := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(text, w) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case mentions("toomanyrequests", "too many requests", "rate limit"):
-		return true
-	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
-		return false
-	case mentions("manifest unknown", "name unknown", "no matching manifest", "repository does not exist",
-		"access denied", "access to the resource is denied", "unauthorized", "authentication required", "invalid reference"):
-		return false
-	}
-	return true
 }

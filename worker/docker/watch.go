@@ -70,11 +70,9 @@ func (r *Runtime) Deaths(ctx context.Context, connected func(), found func(engin
 
 // feed asks for the events with a request of its own: the API client does not tell when its stream stands.
 func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
-	ictx, cancel := r.limit(ctx)
-	defer cancel()
-	info, err := r.cli.Info(ictx)
+	info, err := r.info(ctx)
 	if err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	only, err := filters.ToJSON(filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionDie))))

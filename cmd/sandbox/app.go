@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roboco/sandboxd/client"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitRefused     = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+)
+
+// app is one run of the program: where it reads and writes, and how it reaches the gateway.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	terminal bool // err is a terminal: a progress line may be drawn over
+
+	url, token string
+	json       bool
+}
+
+// failure is what went wrong while a command did its work, as against how it was called.
+type failure struct{ cause error }
+
+// Error is the cause's.
+func (f *failure) Error() string { return f.cause.Error() }
+
+// Unwrap gives the cause.
+func (f *failure) Unwrap() error { return f.cause }
+
+// run executes one command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var refusal *client.Error
+	var failed *failure
+	switch {
+	case errors.As(err, &refusal):
+		a.reportRefusal(refusal.Envelope, err)
+		return exitRefused
+	case errors.As(err, &failed):
+		a.reportFailure(failed)
+		return exitUnreachable
+	default:
+		a.complain("sandbox: %v\nsandbox: try 'sandbox --help'\n", err)
+		return exitUsage
+	}
+}
+
+// errTold is a failure that the command itself has told of.
+var errTold = errors.New("told already")
+
+// complain writes for people, and has nobody to tell when that fails.
+func (a *app) complain(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, args...) }
+
+// reportRefusal tells why the gateway said no: its envelope as JSON, or its words.
+func (a *app) reportRefusal(e client.Envelope, err error) {
+	if a.json && e.Failed() && a.printJSON(e) == nil {
+		return
+	}
+	a.complain("sandbox: refused: %v\n", err)
+	if e.Retryable {
+		a.complain("sandbox: trying again may help\n")
+	}
+}
+
+// reportFailure tells that no answer came.
+func (a *app) reportFailure(f *failure) {
+	if errors.Is(f, errTold) {
+		return
+	}
+	if a.json && a.printJSON(map[string]string{"error": "unreachable", "message": f.Error()}) == nil {
+		return
+	}
+	a.complain("sandbox: %s\n", f.Error())
+}
+
+// client is a client of the gateway.
+func (a *app) client() (*client.Client, error) {
+	c, err := client.New(client.Config{URL: a.url, Token: a.token})
+	if err != nil {
+		return nil, fmt.Errorf("ROBOCO_SANDBOX_URL: %w", err)
+	}
+	return c, nil
+}
+
+// action makes a command's work of a function over a client; its errors are failures, not misuse.
+func (a *app) action(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		err = do(cmd, c, args)
+		var misuse *usageError
+		if err == nil || errors.As(err, &misuse) {
+			return err
+		}
+		return &failure{err}
+	}
+}
+
+// usageError says that a command was called wrongly, where only its work could find out.
+type usageError struct{ problem string }
+
+// Error is the problem.
+func (e *usageError) Error() string { return e.problem }
+
+// printJSON writes a value for machines.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// print writes v as JSON where that was asked for, else what people writes.
+func (a *app) print(v any, people func(w io.Writer)) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 4, 2, ' ', 0)
+	people(w)
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("lay the answer out: %w", err)
+	}
+	if _, err := io.WriteString(a.out, text.String()); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// line writes one row of a table; its columns are aligned by print.
+func line(w io.Writer, columns ...string) {
+	_, _ = fmt.Fprintln(w, strings.Join(columns, "\t"))
+}
+
+// dash stands for what is not there.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// list is a list of words for people: null apart from empty.
+func list(words []string, none string) string {
+	switch {
+	case words == nil:
+		return none
+	case len(words) == 0:
+		return "(none)"
+	default:
+		return strings.Join(words, ",")
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
+	"github.com/roboco/sandboxd/worker/docker"
+)
+
+const (
+	// patience is how long a start waits for a store that does not answer: long enough for one that starts beside it.
+	patience = 15 * time.Second
+	// retryEvery is the pause between two attempts.
+	retryEvery = 500 * time.Millisecond
+)
+
+// eventually calls try until it succeeds, fails for good, or patience is over; its error then is the last one.
+func eventually(ctx context.Context, log zerolog.Logger, what string, isDown func(error) bool, try func(context.Context) error) error {
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	told := false
+	for {
+		err := try(ctx)
+		if err == nil || !isDown(err) {
+			return err
+		}
+		if !told {
+			log.Warn().Err(err).Msg("waiting for " + what)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-over.C:
+			return err
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// openBus connects to Redis with two clients, one of them for reads that wait, and checks that it can be relied on.
+func openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
+	calls, blocking, err := events.Open(cfg.RedisURL)
+	if err != nil {
+		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
+	}
+	closeBoth := func() { _ = errors.Join(calls.Close(), blocking.Close()) }
+	bus := events.New(calls, blocking, cfg.bus(log))
+	what := "redis at " + cfg.redisHost()
+	err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
+		warnings, err := bus.Check(ctx)
+		for _, w := range warnings {
+			log.Warn().Str("redis", cfg.redisHost()).Msg(w)
+		}
+		return err //nolint:wrapcheck // named below
+	})
+	if err != nil {
+		closeBoth()
+		return nil, nil, fmt.Errorf("%s (ROBOCO_REDIS_URL): %w", what, err)
+	}
+	return bus, closeBoth, nil
+}
+
+// bus is the bus's configuration.
+func (c config) bus(log zerolog.Logger) events.Config {
+	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Log: log}
+}
+
+// redisHost is where Redis is, without the password.
+func (c config) redisHost() string {
+	u, err := url.Parse(c.RedisURL)
+	switch {
+	case err != nil:
+		return "an unreadable address"
+	case u.Host == "": // a unix socket
+		return u.Path
+	default:
+		return u.Host
+	}
+}
+
+// openStore connects to Postgres.
+func openStore(ctx context.Context, cfg config, log zerolog.Logger) (state.Store, error) {
+	what, err := cfg.database()
+	if err != nil {
+		return nil, err
+	}
+	var store state.Store
+	err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
+		store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())})
+		return err //nolint:wrapcheck // named below
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s (ROBOCO_DATABASE_URL): %w", what, err)
+	}
+	return store, nil
+}
+
+// database names the durable store without its password; a missing address is an error that names the variable.
+func (c config) database() (string, error) {
+	u, err := url.Parse(c.DatabaseURL)
+	if c.DatabaseURL == "" || err != nil {
+		return "", &settingError{"ROBOCO_DATABASE_URL", "is required: postgres://user:password@host:port/database"}
+	}
+	host := u.Host
+	if host == "" {
+		host = u.Query().Get("host")
+	}
+	return "postgres at " + host, nil
+}
+
+// catalog is what projects may be opted into.
+func catalog(r engines.Registry) state.Catalog {
+	return state.Catalog{Services: r.Names(), Features: r.Allowed()}
+}
+
+// openDocker connects to the container engine.
+func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger) (*docker.Runtime, error) {
+	folder := cfg.DockerConfig
+	if folder == "" {
+		if home, err := p.home(); err == nil { // without a home there is no context to look up
+			folder = filepath.Join(home, ".docker")
+		}
+	}
+	return docker.Open(ctx, docker.Config{ //nolint:wrapcheck // it names the engine's address
+		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Log: log,
+	})
+}

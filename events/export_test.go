@@ -1,0 +1,4 @@
+package events
+
+// Deliver lets the suite take an entry without a consumer's loops.
+var Deliver = deliver

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -37,6 +39,8 @@ type MCPConfig struct {
 	Listed bool
 	Tick   time.Duration // progress is notified at least this often; 5 s
 	Limit  time.Duration // of one call; RequestLimit
+	// CorrelationID names what is refused here, before anybody is asked; a new one for each call when it is empty.
+	CorrelationID string
 }
 
 // MCPServer offers the tool request_sandbox over whatever transport it is connected to. Refusals and failures are tool
@@ -58,7 +62,9 @@ func MCPServer(r Requester, cfg MCPConfig) *mcp.Server {
 	srv.AddTool(sandboxTool(), func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, cancel := context.WithTimeout(ctx, cfg.Limit)
 		defer cancel()
-		return callTool(ctx, r, req, cfg.Tick), nil
+		env := callTool(ctx, r, req, cfg.Tick)
+		cfg.name(env)
+		return toolResult(env), nil
 	})
 	if !cfg.Listed {
 		srv.AddReceivingMiddleware(hideTool)
@@ -79,10 +85,20 @@ func hideTool(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-func callTool(ctx context.Context, r Requester, req *mcp.CallToolRequest, tick time.Duration) *mcp.CallToolResult {
+// name gives an envelope that no gateway made the names that are always there.
+func (cfg MCPConfig) name(env *Envelope) {
+	if env.RequestID == "" {
+		env.RequestID = uuid.Must(uuid.NewV7()).String()
+	}
+	if env.CorrelationID == "" {
+		env.CorrelationID = cmp.Or(cfg.CorrelationID, env.RequestID)
+	}
+}
+
+func callTool(ctx context.Context, r Requester, req *mcp.CallToolRequest, tick time.Duration) *Envelope {
 	in, err := ParseSandboxRequest(req.Params.Arguments)
 	if err != nil {
-		return toolResult(inputEnvelope(err))
+		return inputEnvelope(err)
 	}
 	p := newProgressNotifier(ctx, req)
 	stop := p.every(tick)
@@ -91,7 +107,7 @@ func callTool(ctx context.Context, r Requester, req *mcp.CallToolRequest, tick t
 	if err != nil {
 		env = errorEnvelope(err)
 	}
-	return toolResult(env)
+	return env
 }
 
 // toolResult carries the envelope twice: as structured content, and in words for a model that sees only those.

@@ -107,6 +107,7 @@ func asyncTests() []test {
 			foreign()
 		}},
 		{"nobody took it: unknown to others, and guard 7 for the requester", func(s *scene) {
+			s = s.hasty()
 			s.engage(dev, task)
 			acc := s.async(dev, "")
 			s.refused(s.call(other, "GET", acc.Events, ""), http.StatusNotFound, client.CodeNotFound)
@@ -181,15 +182,15 @@ func asyncTests() []test {
 			s.engage(dev, task)
 			acc := s.async(dev, "")
 			ctx, cancel := context.WithCancel(s.Context())
-			seen := make(chan struct{})
+			seen := make(chan struct{}, 100)
 			ended := make(chan error, 1)
 			go func() {
-				_, err := s.as(dev).Follow(ctx, acc.RequestID, func(client.Progress) { close(seen) })
+				_, err := s.as(dev).Follow(ctx, acc.RequestID, func(client.Progress) { seen <- struct{}{} })
 				ended <- err
 			}()
-			<-seen
+			receive(s, seen)
 			cancel()
-			require.Error(s, <-ended)
+			require.Error(s, receive(s, ended))
 			close(s.worker.hold)
 			env, err := s.as(dev).Follow(s.Context(), acc.RequestID, nil)
 			require.NoError(s, err)

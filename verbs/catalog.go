@@ -89,6 +89,9 @@ func wireRow(r state.Request) client.HistoryRow {
 		Services: r.Services, Extensions: r.Extensions, Outcome: r.Outcome, Message: r.Message,
 		Containers: make([]client.HistoryContainer, len(r.Containers)), AskedAt: r.AskedAt, DoneAt: r.DoneAt, PhasesMS: r.Phases,
 	}
+	if out.PhasesMS == nil {
+		out.PhasesMS = map[string]int64{}
+	}
 	if r.Guard >= 0 {
 		out.Guard = &r.Guard
 	}

@@ -73,6 +73,10 @@ func must(s *jsonschema.Schema, err error) *jsonschema.Schema {
 func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
 	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {},
+		reflect.TypeFor[map[string][]string](): { // null is a value of its own
+			Types:                []string{"null", "object"},
+			AdditionalProperties: &jsonschema.Schema{Types: []string{"null", "array"}, Items: &jsonschema.Schema{Type: "string"}},
+		},
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("describe %s: %w", t, err)

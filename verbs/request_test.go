@@ -91,6 +91,7 @@ func requestTests() []test {
 			require.Empty(s, a.env.Evidence)
 		}},
 		{"guard 7: nobody took it, and nothing comes of it later", func(s *scene) {
+			s = s.hasty()
 			s.engage(dev, task)
 			a := s.call(dev, "POST", requestPath, "")
 			s.refused(a, http.StatusOK, client.CodeInvalidState)
@@ -112,22 +113,22 @@ func requestTests() []test {
 			s.engage(dev, task)
 			ctx, cancel := context.WithCancel(s.Context())
 			gone := make(chan error, 1)
-			accepted := make(chan struct{})
+			accepted := make(chan struct{}, 100)
 			go func() {
 				_, err := s.as(dev).RequestSandbox(ctx, client.SandboxRequest{}, func(p client.Progress) {
 					if p.Stage == "accepted" {
-						close(accepted)
+						accepted <- struct{}{}
 					}
 				})
 				gone <- err
 			}()
-			<-accepted
+			receive(s, accepted)
 			cancel()
-			require.Error(s, <-gone)
+			require.Error(s, receive(s, gone))
 			joined := make(chan answered, 1)
 			go func() { joined <- s.call(dev, "POST", requestPath, "") }()
 			close(s.worker.hold)
-			a := <-joined
+			a := receive(s, joined)
 			require.Equal(s, http.StatusOK, a.status, a.body)
 			require.Len(s, a.env.Evidence, 3)
 			require.Equal(s, 1, s.worker.provisions(dev))
@@ -196,9 +197,9 @@ func requestTests() []test {
 			const trace = "0af7651916cd43dd8448eb211c80319c"
 			a := s.call(qa, "POST", requestPath, `{"services":["redis"]}`, "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
 			require.Equal(s, trace, a.env.CorrelationID)
-			e := <-seen
+			e := receive(s, seen)
 			cancel()
-			require.NoError(s, <-consumed)
+			require.NoError(s, receive(s, consumed))
 			require.Equal(s, qa, e.Subject)
 			require.Contains(s, e.TraceParent, trace)
 			var d events.Requested

@@ -101,6 +101,7 @@ func logTests() []test {
 			require.Error(s, err, "it makes nothing")
 		}},
 		{"no worker answers: a retryable 503", func(s *scene) {
+			s = s.hasty()
 			a := s.call(dev, "GET", "/api/v1/sandbox/logs", "")
 			s.refused(a, http.StatusServiceUnavailable, client.CodeUnavailable)
 			require.True(s, a.env.Retryable)

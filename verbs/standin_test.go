@@ -75,7 +75,7 @@ func (w *standIn) request(ctx context.Context, d events.Delivery) {
 		return
 	}
 	asked, bad := w.wants(q)
-	if bad != "" {
+	if asked == nil {
 		w.refuse(ctx, d, 4, "not opted in: "+bad, "Allowed: mongo, postgres, redis.")
 		return
 	}

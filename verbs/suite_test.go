@@ -67,7 +67,7 @@ func TestSuite(t *testing.T) {
 			) {
 				t.Run(x.name, func(t *testing.T) {
 					t.Parallel()
-					x.run(newScene(t, addr, nil))
+					x.run(newScene(t, addr, patience))
 				})
 			}
 		})
@@ -80,29 +80,32 @@ type scene struct {
 
 	bus    *events.Bus
 	store  *watchedStore
+	addr   string
 	url    string
 	worker *standIn
 	config verbs.Config
 }
 
-func newScene(t *testing.T, addr string, change func(*verbs.Config)) *scene {
+// hasty is a scene of its own in which nobody waits long for a worker.
+func (s *scene) hasty() *scene {
+	s.Helper()
+	return newScene(s.T, s.addr, time.Second)
+}
+
+func newScene(t *testing.T, addr string, accept time.Duration) *scene {
 	t.Helper()
 	calls, blocking := eventstest.Clients(t, addr)
-	const accept = 2 * time.Second
 	bus := events.New(calls, blocking, events.Config{
 		Cell: eventstest.Cell(), Accept: accept, Park: 20 * time.Millisecond, TTL: time.Hour, Log: zerolog.Nop(),
 	})
 	_, err := bus.Check(t.Context())
 	require.NoError(t, err)
 	registry := engines.Builtin()
-	s := &scene{T: t, bus: bus, store: &watchedStore{Store: state.NewMemory(state.Catalog{Services: registry.Names(), Features: registry.Allowed()})}}
+	s := &scene{T: t, addr: addr, bus: bus, store: &watchedStore{Store: state.NewMemory(state.Catalog{Services: registry.Names(), Features: registry.Allowed()})}}
 	s.config = verbs.Config{
 		Bus: bus, Store: s.store, Engines: registry, OperatorToken: operator + "-token", Enabled: true,
 		AcceptTimeout: accept, LogsTimeout: accept, KeepAlive: 50 * time.Millisecond, ProgressEvery: 50 * time.Millisecond, Log: zerolog.Nop(),
 		GatewayName: "gw-" + eventstest.Cell(),
-	}
-	if change != nil {
-		change(&s.config)
 	}
 	s.url = s.serve(s.config)
 	for slug, role := range map[string]string{
@@ -231,6 +234,18 @@ func (s *scene) complete(body string) {
 	require.NotEqual(s, "null", string(m["evidence"]))
 	require.NotEqual(s, `""`, string(m["correlation_id"]))
 	require.NotEqual(s, `""`, string(m["request_id"]))
+}
+
+// receive takes what a channel gives, or fails after patience.
+func receive[T any](s *scene, ch <-chan T) T {
+	s.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		require.FailNow(s, "nothing came")
+		panic("unreachable")
+	}
 }
 
 // eventually polls, with a deadline.

@@ -1,3 +1,0 @@
-package verbs_test
-
-func mcpTests() []test { return nil }

@@ -100,17 +100,35 @@ func describeRedis(o Order) Spec {
 	}
 }
 
-// redisClient is one connection that fails at once: whoever probes decides when to ask again.
-func redisClient(a Access) *redis.Client {
+// redisDial opens one connection and a client that has nothing else: it fails at once, and whoever probes decides when to
+// ask again. The connection is made here, as the client's pool would write of every refusal to its own log.
+func redisDial(ctx context.Context, a Access) (*redis.Client, error) {
+	conn, err := (&net.Dialer{Timeout: attempt}).DialContext(ctx, "tcp", a.Addr)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the callers say what it was for
+	}
+	only := make(chan net.Conn, 1)
+	only <- conn
 	return redis.NewClient(&redis.Options{
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case c := <-only:
+				return c, nil
+			default:
+				return nil, errors.New("the server hung up")
+			}
+		},
 		Addr: a.Addr, Password: a.Password, Protocol: 2, PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: attempt, ReadTimeout: attempt, WriteTimeout: attempt, ContextTimeoutEnabled: true, DisableIdentity: true,
+		ReadTimeout: attempt, WriteTimeout: attempt, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}), nil
 }
 
 func pingRedis(ctx context.Context, a Access) error {
-	client := redisClient(a)
+	client, err := redisDial(ctx, a)
+	if err != nil {
+		return a.blank("redis: connect", err)
+	}
 	defer client.Close() //nolint:errcheck // a connection that only asked
 	return a.blank("redis: ping", client.Ping(ctx).Err())
 }
@@ -119,7 +137,10 @@ func verifyRedis(ctx context.Context, a Access, wanted []string) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	client := redisClient(a)
+	client, err := redisDial(ctx, a)
+	if err != nil {
+		return a.blank("redis: connect", err)
+	}
 	defer client.Close() //nolint:errcheck // a connection that only asked
 	list, err := client.Do(ctx, "MODULE", "LIST").Slice()
 	if err != nil {

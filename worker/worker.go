@@ -50,7 +50,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	writing := make(chan struct{})
 	stopWriting := make(chan struct{})
-	go func() { defer close(writing); w.writeHistory(context.WithoutCancel(ctx), stopWriting) }()
+	outlasting := context.WithoutCancel(ctx)
+	go func() { defer close(writing); w.writeHistory(outlasting, stopWriting) }()
 	defer func() { close(stopWriting); <-writing }()
 
 	g, ctx := errgroup.WithContext(ctx)

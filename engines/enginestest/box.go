@@ -141,8 +141,11 @@ func (b *box) lives(t *testing.T) {
 	require.True(t, c.Running, "the container has died: %s", log)
 	require.True(t, c.FirstLife, "the container was started again")
 	require.False(t, c.OOMKilled, "a process was killed for lack of memory: %s", log)
-	for _, word := range []string{"PANIC:", "was terminated by signal"} {
+	for _, word := range []string{"PANIC:", "was terminated by signal", b.access.Password} {
 		require.NotContains(t, log, word)
+	}
+	if b.access.AdminPassword != "" {
+		require.NotContains(t, log, b.access.AdminPassword)
 	}
 }
 

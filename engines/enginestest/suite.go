@@ -60,15 +60,20 @@ func Run(t *testing.T, cfg Config) {
 			t.Parallel()
 			s := suite{Config: cfg, engine: e}
 			t.Run("bare", s.bare)
-			for _, f := range e.Features {
-				t.Run("feature "+f, func(t *testing.T) { s.features(t, []string{f}) })
-			}
 			if len(e.Features) > 0 {
-				t.Run("all features", func(t *testing.T) { s.features(t, e.Features) })
-				t.Run("extend", s.extend)
+				t.Run("extend", s.extend) // the first feature alone, then all
+				for _, f := range e.Features[1:] {
+					t.Run("feature "+f, func(t *testing.T) { t.Parallel(); s.features(t, []string{f}) })
+				}
+				t.Run("all features", func(t *testing.T) {
+					t.Parallel()
+					b := s.features(t, e.Features)
+					if e.Name == "postgres" {
+						b.postgresAgent(t)
+					}
+				})
 			}
 			if e.Name == "postgres" {
-				t.Run("agent", s.postgresAgent)
 				t.Run("slow start", s.postgresSlowStart)
 			}
 		})

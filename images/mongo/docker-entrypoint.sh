@@ -39,7 +39,15 @@ fi
 shift
 read_flags "$@"
 
-export FERRETDB_HANDLER=sqlite FERRETDB_SQLITE_URL=file:/data/db/ FERRETDB_STATE_DIR=/data/db
+# SQLite needs room for its log beside its data, even to drop what has filled it. So a database may take less than half
+# of the file system, in pages of 4 KiB; past that an insert is refused, and everything else goes on. What the server
+# itself takes is held to what its data leave, where they are in the container's memory.
+size=$(df --output=size --block-size=1K /data/db | tail -n 1)
+pages=$((size * 45 / 100 / 4))
+[ "$pages" -le 4294967294 ] || pages=4294967294
+export GOMEMLIMIT="${GOMEMLIMIT:-$((size * 3 / 4))KiB}"
+
+export FERRETDB_HANDLER=sqlite FERRETDB_SQLITE_URL="file:/data/db/?_pragma=max_page_count($pages)" FERRETDB_STATE_DIR=/data/db
 export FERRETDB_LISTEN_ADDR="$ip:$port" FERRETDB_DEBUG_ADDR=- FERRETDB_TELEMETRY=disable
 export FERRETDB_TEST_ENABLE_NEW_AUTH=true FERRETDB_SETUP_DATABASE=admin
 export FERRETDB_SETUP_USERNAME="$MONGO_INITDB_ROOT_USERNAME" FERRETDB_SETUP_PASSWORD="$MONGO_INITDB_ROOT_PASSWORD"

@@ -190,6 +190,7 @@ func Calls(s state.Store) map[string]func(context.Context) error {
 		"StartWork":        func(ctx context.Context) error { return s.StartWork(ctx, e, event("work.started")) },
 		"EndWork":          func(ctx context.Context) error { _, err := s.EndWork(ctx, "a", "", event("work.ended")); return err },
 		"Engagement":       func(ctx context.Context) error { _, err := s.Engagement(ctx, "a"); return err },
+		"SetOwned":         func(ctx context.Context) error { return s.SetOwned(ctx, "a", "T", "p") },
 		"Published":        func(ctx context.Context) error { return s.Published(ctx, "e") },
 		"Unpublished":      func(ctx context.Context) error { _, err := s.Unpublished(ctx, 0, 1); return err },
 		"Flag":             func(ctx context.Context) error { _, err := s.Flag(ctx, "f"); return err },

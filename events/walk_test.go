@@ -1,0 +1,502 @@
+package events_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/roboco/sandboxd/events"
+)
+
+// TestWalk calls the transitions in random order, with looks that have grown old, entries that change hands, a clock that
+// jumps and a server that forgets, and checks the invariants after every step. The embedded server's clock is the test's.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWalk(t, rt)
+		defer w.close()
+		rt.Repeat(map[string]func(*rapid.T){
+			"start":   w.start,
+			"end":     w.end,
+			"stop":    w.stop,
+			"owner":   w.changeOwner,
+			"request": w.ask,
+			"read":    w.take,
+			"steal":   w.steal,
+			"look":    w.look,
+			"begin":   w.begin,
+			"record":  w.record,
+			"settle":  w.settle,
+			"beat":    w.beat,
+			"hit":     w.hit,
+			"refuse":  w.refuse,
+			"revoke":  w.revoke,
+			"adopt":   w.adopt,
+			"clock":   w.jump,
+			"flush":   w.flush,
+			"":        w.check,
+		})
+	})
+}
+
+// box is a container as the walk knows it.
+type box struct {
+	events.Found
+	revoked bool // in this life of Redis
+}
+
+// hand is an entry that a consumer holds, with what it saw and where its run is.
+type hand struct {
+	d       events.Delivery
+	seen    events.Tenancy
+	owner   string // the hash's, as it was read before
+	looked  bool
+	epoch   string
+	born    string
+	tenancy events.Tenancy // of the run
+	hit     map[string]events.Entry
+}
+
+type walk struct {
+	t     *testing.T
+	rt    *rapid.T
+	mini  *miniredis.Miniredis
+	rdb   *redis.Client
+	wait  *redis.Client
+	bus   *events.Bus
+	now   time.Time
+	n     int
+	alive string // the agent's container
+	task  string // of the durable store
+	hands []*hand
+	boxes map[string]*box
+	ended string
+	epoch string
+	asked map[string]string // request ID -> stream ID, in this life
+	seen  int               // audit entries that were judged
+}
+
+func newWalk(t *testing.T, rt *rapid.T) *walk {
+	t.Helper()
+	w := &walk{t: t, rt: rt, mini: miniredis.NewMiniRedis(), now: time.Unix(1_800_000_000, 0), alive: "o0@s", boxes: map[string]*box{}, asked: map[string]string{}}
+	w.mini.ClockTTL(true)
+	w.mini.SetTime(w.now)
+	require.NoError(rt, w.mini.Start())
+	w.rdb = redis.NewClient(&redis.Options{Addr: w.mini.Addr()})
+	w.wait = redis.NewClient(&redis.Options{Addr: w.mini.Addr()})
+	w.bus = events.New(w.rdb, w.wait, events.Config{Cell: "walk", Audit: true, TTL: time.Minute, Attempts: 50, Log: zerolog.Nop()})
+	w.group()
+	return w
+}
+
+func (w *walk) close() {
+	_ = w.rdb.Close()
+	_ = w.wait.Close()
+	w.mini.Close()
+}
+
+func (w *walk) ok(err error) {
+	w.t.Helper()
+	require.NoError(w.rt, err)
+}
+
+func (w *walk) group() {
+	_, err := w.bus.Check(w.t.Context())
+	w.ok(err)
+}
+
+func (w *walk) publish(kind events.Type, v any) events.Published {
+	w.n++
+	p, err := w.bus.Publish(w.t.Context(), events.Event{ID: fmt.Sprint("e", w.n), Type: kind, Subject: agent, Data: data(v)})
+	w.ok(err)
+	return p
+}
+
+func (w *walk) start(rt *rapid.T) {
+	w.task = rapid.SampledFrom([]string{"T-1", "T-2"}).Draw(rt, "task")
+	owner := rapid.SampledFrom([]string{"", "container"}).Draw(rt, "owned")
+	w.publish(events.WorkStarted, events.Started{TaskID: w.task, Project: proj, Owner: owner})
+}
+
+func (w *walk) end(rt *rapid.T) {
+	task := rapid.SampledFrom([]string{"", "T-1", "T-2"}).Draw(rt, "task")
+	if task == "" || task == w.task {
+		w.task = ""
+	}
+	w.publish(events.WorkEnded, events.Ended{TaskID: task})
+}
+
+func (w *walk) stop(rt *rapid.T) {
+	if rapid.Bool().Draw(rt, "operator") {
+		w.publish(events.AgentStopped, events.Stopped{})
+		return
+	}
+	a, err := w.bus.Agent(w.t.Context(), agent)
+	w.ok(err)
+	if a.Owner != "" && a.Owner != w.alive {
+		w.publish(events.AgentStopped, events.Stopped{Owner: a.Owner})
+	}
+}
+
+func (w *walk) changeOwner(*rapid.T) {
+	w.n++
+	w.alive = fmt.Sprint("o", w.n, "@s")
+}
+
+func (w *walk) ask(*rapid.T) {
+	w.n++
+	id := fmt.Sprint("r", w.n)
+	w.asked[id] = w.publish(events.SandboxRequested, events.Requested{RequestID: id, Gateway: "gw"}).StreamID
+}
+
+func (w *walk) take(rt *rapid.T) {
+	name := rapid.SampledFrom([]string{me, other}).Draw(rt, "consumer")
+	found, err := w.rdb.XReadGroup(w.t.Context(), &redis.XReadGroupArgs{Group: "workers", Consumer: name, Streams: []string{"{walk}:events", ">"}, Count: 1, Block: -1}).Result()
+	if err != nil {
+		return // nothing there
+	}
+	w.hold(found[0].Messages[0], name)
+}
+
+// hold takes a delivery in; what is no request is finished at once.
+func (w *walk) hold(m redis.XMessage, name string) {
+	d, err := events.Deliver(m, name)
+	w.ok(err)
+	if d.Event.Type != events.SandboxRequested {
+		_, err := w.bus.Finish(w.t.Context(), d)
+		w.ok(err)
+		return
+	}
+	w.hands = append(w.hands, &hand{d: d})
+}
+
+// steal gives a pending entry to another consumer, while the first may go on.
+func (w *walk) steal(rt *rapid.T) {
+	pending, err := w.rdb.XPendingExt(w.t.Context(), &redis.XPendingExtArgs{Stream: "{walk}:events", Group: "workers", Start: "-", End: "+", Count: 100}).Result()
+	if err != nil || len(pending) == 0 {
+		return
+	}
+	p := rapid.SampledFrom(pending).Draw(rt, "entry")
+	name := rapid.SampledFrom([]string{me, other}).Draw(rt, "consumer")
+	got, err := w.rdb.XClaim(w.t.Context(), &redis.XClaimArgs{Stream: "{walk}:events", Group: "workers", Consumer: name, Messages: []string{p.ID}}).Result()
+	w.ok(err)
+	for _, m := range got {
+		w.hold(m, name)
+	}
+}
+
+// pick draws one of the hands that fit.
+func (w *walk) pick(rt *rapid.T, fits func(*hand) bool) *hand {
+	var some []*hand
+	for _, h := range w.hands {
+		if fits(h) {
+			some = append(some, h)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(some).Draw(rt, "hand")
+}
+
+// look is what the guards see: the hash first, the container afterwards. It may be old by the time begin is called.
+func (w *walk) look(rt *rapid.T) {
+	h := w.pick(rt, func(*hand) bool { return true })
+	if h == nil {
+		return
+	}
+	a, err := w.bus.Agent(w.t.Context(), agent)
+	w.ok(err)
+	task := a.Task
+	if !a.Known {
+		task = w.task
+	}
+	h.looked, h.owner = task != "", a.Owner
+	h.seen = events.Tenancy{Task: task, Project: proj, Owner: w.alive}
+}
+
+func (w *walk) begin(rt *rapid.T) {
+	h := w.pick(rt, func(h *hand) bool { return h.looked })
+	if h == nil {
+		return
+	}
+	a := events.BeginArgs{Asked: want("redis"), Set: want("redis", "postgres"), Seen: h.seen, HashOwner: h.owner, Epoch: h.epoch}
+	if rapid.Bool().Draw(rt, "both") {
+		a.Asked = a.Set
+	}
+	if sb, err := w.bus.Sandbox(w.t.Context(), agent, false); err == nil && rapid.IntRange(0, 3).Draw(rt, "dead") == 0 {
+		if e, ok := sb.Engines["redis"]; ok {
+			a.Gone = []string{e.ID}
+		}
+	}
+	b, err := w.bus.Begin(w.t.Context(), h.d, a)
+	w.ok(err)
+	switch b.Verdict {
+	case events.Run:
+		require.Greater(rt, b.Epoch, w.epoch, "epochs never repeat")
+		w.epoch, h.epoch, h.born, h.tenancy, h.hit = b.Epoch, b.Epoch, b.Born, h.seen, nil
+	case events.Hit:
+		h.hit = b.Record
+	case events.Again:
+		h.looked = false
+	default:
+		w.drop(h)
+	}
+}
+
+func (w *walk) drop(h *hand) {
+	for i, x := range w.hands {
+		if x == h {
+			w.hands = append(w.hands[:i], w.hands[i+1:]...)
+			return
+		}
+	}
+}
+
+func (w *walk) running(rt *rapid.T) *hand {
+	return w.pick(rt, func(h *hand) bool { return h.epoch != "" })
+}
+
+func (w *walk) record(rt *rapid.T) {
+	h := w.running(rt)
+	if h == nil {
+		return
+	}
+	w.n++
+	engine := rapid.SampledFrom([]string{"redis", "postgres"}).Draw(rt, "engine")
+	b := &box{Found: events.Found{Slug: agent, Engine: engine, ID: fmt.Sprint("c", w.n), Epoch: h.epoch, Born: h.born, Tenancy: h.tenancy, FirstLife: true}}
+	if len(w.boxes) > 0 && rapid.IntRange(0, 3).Draw(rt, "known") == 0 { // a take-over: of its tenancy, and not newer
+		for _, x := range w.boxes {
+			if x.Engine == engine && x.Tenancy == h.tenancy && x.Epoch <= h.epoch {
+				b = x
+			}
+		}
+	}
+	w.boxes[b.ID] = b
+	e := events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Payload: data("pw-" + b.ID)}
+	f, err := w.bus.Record(w.t.Context(), h.d, h.epoch, engine, e, events.Created, "", want("redis"))
+	w.ok(err)
+	require.False(rt, f == events.Held && b.revoked, "%s was revoked and is recorded", b.ID)
+	if f == events.Fenced {
+		h.epoch, h.looked = "", false
+	}
+}
+
+func (w *walk) settle(rt *rapid.T) {
+	h := w.running(rt)
+	if h == nil {
+		return
+	}
+	var failure *events.Refusal
+	if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
+		failure = &events.Refusal{Guard: 8, Message: "m", Remediate: "r"}
+	}
+	f, err := w.bus.Settle(w.t.Context(), h.d, h.epoch, failure, want("redis"))
+	w.ok(err)
+	if f == events.Held {
+		w.drop(h)
+		return
+	}
+	h.epoch, h.looked = "", false
+}
+
+func (w *walk) beat(rt *rapid.T) {
+	if h := w.running(rt); h != nil {
+		f, err := w.bus.Beat(w.t.Context(), h.d, h.epoch)
+		w.ok(err)
+		if f == events.Fenced {
+			h.epoch, h.looked = "", false
+		}
+	}
+}
+
+func (w *walk) hit(rt *rapid.T) {
+	h := w.pick(rt, func(h *hand) bool { return h.hit != nil })
+	if h == nil {
+		return
+	}
+	v, err := w.bus.AnswerHit(w.t.Context(), h.d, want("redis"), map[string]string{"redis": h.hit["redis"].ID})
+	w.ok(err)
+	if h.hit, h.looked = nil, false; v != events.Again {
+		w.drop(h)
+	}
+}
+
+func (w *walk) refuse(rt *rapid.T) {
+	h := w.pick(rt, func(h *hand) bool { return h.epoch == "" })
+	if h == nil || rapid.IntRange(0, 3).Draw(rt, "seldom") > 0 {
+		return
+	}
+	_, err := w.bus.Refuse(w.t.Context(), h.d, events.StateRefused, events.Refusal{Guard: 3, Message: "m", Remediate: "r"}, "")
+	w.ok(err)
+	w.drop(h)
+}
+
+func (w *walk) box(rt *rapid.T) *box {
+	if len(w.boxes) == 0 {
+		return nil
+	}
+	ids := make([]string, 0, len(w.boxes))
+	for i := 0; i <= w.n; i++ {
+		if id := fmt.Sprint("c", i); w.boxes[id] != nil {
+			ids = append(ids, id)
+		}
+	}
+	return w.boxes[rapid.SampledFrom(ids).Draw(rt, "box")]
+}
+
+func (w *walk) present() events.Present {
+	p := events.Present{Owner: w.alive}
+	if w.task != "" {
+		p.Task, p.Project = w.task, proj
+	}
+	return p
+}
+
+func (w *walk) revoke(rt *rapid.T) {
+	b := w.box(rt)
+	if b == nil {
+		return
+	}
+	f, err := w.bus.Revoke(w.t.Context(), b.Found, "", w.present())
+	w.ok(err)
+	sb, err := w.bus.Sandbox(w.t.Context(), agent, false)
+	if f == events.FateDead {
+		b.revoked = true
+		require.False(rt, err == nil && sb.Engines[b.Engine].ID == b.ID, "%s is recorded and was revoked", b.ID)
+	}
+	require.False(rt, b.revoked && f != events.FateDead, "%s was revoked and is %s", b.ID, f)
+}
+
+func (w *walk) adopt(rt *rapid.T) {
+	b := w.box(rt)
+	if b == nil {
+		return
+	}
+	f, err := w.bus.Adopt(w.t.Context(), b.Found, w.present(), events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Payload: data("pw-" + b.ID)})
+	w.ok(err)
+	require.False(rt, f == events.FateAdopted && (b.revoked || b.Tenancy.Owner != w.alive), "%+v was adopted", b)
+}
+
+func (w *walk) jump(rt *rapid.T) {
+	d := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 16 * time.Second, 2 * time.Minute}).Draw(rt, "by")
+	w.now = w.now.Add(d)
+	w.mini.SetTime(w.now)
+}
+
+func (w *walk) flush(rt *rapid.T) {
+	if rapid.IntRange(0, 5).Draw(rt, "seldom") > 0 {
+		return
+	}
+	w.now = w.now.Add(time.Millisecond)
+	w.mini.SetTime(w.now)
+	w.mini.FlushAll()
+	w.ended, w.seen = "", 0
+	w.asked = map[string]string{}
+	for _, b := range w.boxes {
+		b.revoked = false
+	}
+	w.group()
+}
+
+// check judges the state after each step.
+func (w *walk) check(rt *rapid.T) {
+	w.now = w.now.Add(time.Millisecond)
+	w.mini.SetTime(w.now)
+	ctx := w.t.Context()
+	a, err := w.bus.Agent(ctx, agent)
+	w.ok(err)
+	require.False(rt, olderID(a.Ended, w.ended), "I1: the watermark fell from %q to %q", w.ended, a.Ended)
+	w.ended = a.Ended
+	sb, err := w.bus.Sandbox(ctx, agent, false)
+	if err == nil {
+		require.NotEmpty(rt, a.Owner, "I7: a record without an owner")
+		for _, e := range sb.Engines {
+			require.True(rt, a.Ended == "" || olderID(a.Ended, e.Born), "I2: %s born %s, ended %s", e.ID, e.Born, a.Ended)
+			require.Equal(rt, a.Owner, w.boxes[e.ID].Tenancy.Owner, "I7: %s is another's", e.ID)
+			require.False(rt, w.boxes[e.ID].revoked, "I5: %s was revoked", e.ID)
+		}
+	}
+	require.False(rt, a.Leased && a.Owner == "", "I7: a lease without an owner")
+	w.checkReplies(rt, a)
+	w.checkAudit(rt)
+}
+
+func (w *walk) checkReplies(rt *rapid.T, a events.AgentState) {
+	ctx := w.t.Context()
+	waiting, err := w.rdb.XRange(ctx, "{walk}:events", "-", "+").Result()
+	w.ok(err)
+	there := map[string]bool{}
+	for _, m := range waiting {
+		there[m.ID] = true
+	}
+	for id, stream := range w.asked {
+		state, err := w.rdb.HGet(ctx, "{walk}:request:"+id, "state").Result()
+		require.False(rt, err != nil && !there[stream], "I6: %s left the stream without a state", id)
+		key := w.bus.ReplyStream(agent, id)
+		entries, err := w.rdb.XRange(ctx, key, "-", "+").Result()
+		w.ok(err)
+		terminals := 0
+		for _, m := range entries {
+			if m.Values["state"] == nil {
+				require.Zero(rt, terminals, "H5: %s: progress after the end", id)
+				continue
+			}
+			terminals++
+			require.Equal(rt, state, m.Values["state"])
+			raw, _ := m.Values["engines"].(string)
+			w.checkHanded(rt, id, stream, raw, a)
+		}
+		if len(entries) > 0 {
+			require.Positive(rt, w.rdb.PTTL(ctx, key).Val())
+			require.True(rt, terminals == 1 || state == "" && terminals == 0, "H5: %s has %d terminal replies", id, terminals)
+		}
+	}
+	members, err := w.rdb.SMembers(ctx, "{walk}:waiting:"+agent).Result()
+	w.ok(err)
+	for _, id := range members {
+		require.True(rt, there[id], "%s counts as waiting and is gone", id)
+	}
+}
+
+// checkHanded judges the credentials that stand in a reply: of no ended sandbox, of no owner that is not the present one.
+func (w *walk) checkHanded(rt *rapid.T, id, stream, raw string, a events.AgentState) {
+	if raw == "" {
+		return
+	}
+	var handed map[string]struct {
+		Entry events.Entry `json:"entry"`
+	}
+	w.ok(json.Unmarshal([]byte(raw), &handed))
+	require.Contains(rt, handed, "redis", "H9")
+	for _, x := range handed {
+		require.True(rt, a.Ended == "" || olderID(a.Ended, x.Entry.Born), "credentials of %s after an end, in the reply to %s", x.Entry.ID, id)
+		require.Equal(rt, a.Owner, w.boxes[x.Entry.ID].Tenancy.Owner, "H10: credentials of another owner, in the reply to %s (%s)", id, stream)
+		require.JSONEq(rt, string(data("pw-"+x.Entry.ID)), string(x.Entry.Payload))
+	}
+}
+
+// checkAudit judges what the scripts did since the last step: I3.
+func (w *walk) checkAudit(rt *rapid.T) {
+	log, err := w.rdb.XRange(w.t.Context(), "{walk}:audit", "-", "+").Result()
+	w.ok(err)
+	for _, m := range log[w.seen:] {
+		require.Equal(rt, m.Values["ep"], m.Values["lease"], "I3: %v", m.Values)
+	}
+	w.seen = len(log)
+}
+
+// olderID compares stream IDs; an empty one is the beginning of time.
+func olderID(x, y string) bool {
+	var a, b [2]uint64
+	_, _ = fmt.Sscanf(x, "%d-%d", &a[0], &a[1])
+	_, _ = fmt.Sscanf(y, "%d-%d", &b[0], &b[1])
+	return a[0] < b[0] || a[0] == b[0] && a[1] < b[1]
+}

@@ -11,5 +11,6 @@ project=$(setting COMPOSE_PROJECT_NAME)
 compose stop gateway worker
 docker ps --all --quiet --filter label=roboco.sandbox=1 --filter "label=com.docker.compose.project=$project" |
   xargs -r docker rm --force --volumes >/dev/null
+unset COMPOSE_IGNORE_ORPHANS # it cannot be combined with what follows
 compose down --volumes --remove-orphans
 if head -n 1 "$settings" | grep -q "^$mark"; then rm "$settings"; fi

@@ -62,6 +62,6 @@ await
 cat <<EOT
 sandboxd is ready.
   gateway         http://127.0.0.1:${SANDBOXD_PORT:-8420}
-  operator token  ROBOCO_SANDBOX_OPERATOR_TOKEN in $PWD/$settings
+  operator token  ROBOCO_SANDBOX_OPERATOR_TOKEN in $(realpath "$settings")
   agents' network ${ROBOCO_SANDBOX_NETWORK:-roboco_default}
 EOT

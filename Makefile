@@ -17,9 +17,21 @@ help: ## List the targets
 images: ## Make the engine images that are missing: pulled, or built from Debian packages
 	@images/build.sh
 
+.PHONY: demo
+demo: images build ## A tour on real containers: a developer agent gets databases, uses them, is done
+	@$(BIN)/demo -sandboxd $(BIN)/sandboxd
+
+.PHONY: up
+up: images ## Bring up sandboxd with its own stores: two workers and a gateway (docker-compose.yml)
+	@scripts/up.sh
+
+.PHONY: down
+down: ## Take it down again: sandboxes, data and passwords too
+	@scripts/down.sh
+
 .PHONY: build
 build: ## Build sandboxd and sandbox into .bin
-	go build -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
 
 # Without Docker the tests that need it skip and say so; REQUIRE_DOCKER=1 makes its absence a failure.
 .PHONY: test-engine

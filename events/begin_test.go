@@ -225,7 +225,7 @@ func beginTests() []test {
 			d := s.request("r-1")
 			sent := s.capture()
 			b := s.begin(d, args("redis"))
-			again, err := s.rdb.Do(s.Context(), sent()...).StringSlice()
+			again, err := s.calls.Do(s.Context(), sent()...).StringSlice()
 			require.NoError(s, err)
 			require.Equal(s, "RUN", again[0])
 			require.Equal(s, b.Epoch, again[3])
@@ -279,7 +279,7 @@ func beginTests() []test {
 // capture notes the last script call that is sent from now on.
 func (s *scene) capture() func() []any {
 	h := &recorder{}
-	s.rdb.AddHook(h)
+	s.calls.AddHook(h)
 	return func() []any { return h.last }
 }
 

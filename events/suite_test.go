@@ -29,11 +29,13 @@ const (
 // scene is a bus in a cell of its own, with times short enough to wait for.
 type scene struct {
 	*testing.T
-	bus  *events.Bus
-	rdb  *redis.Client
-	cell string
-	addr string
-	n    int
+	bus   *events.Bus
+	calls *redis.Client // the bus's own
+	rdb   *redis.Client // the test's, which may do anything
+	cell  string
+	addr  string
+	user  string // empty where the server knows no users
+	n     int
 }
 
 func quick() events.Config {
@@ -46,11 +48,32 @@ func quick() events.Config {
 func newScene(t *testing.T, addr string, cfg events.Config) *scene {
 	t.Helper()
 	cfg.Cell = eventstest.Cell()
-	calls, blocking := eventstest.Clients(t, addr)
-	s := &scene{T: t, bus: events.New(calls, blocking, cfg), rdb: calls, cell: cfg.Cell, addr: addr}
+	s := &scene{T: t, cell: cfg.Cell, addr: addr}
+	s.rdb, _ = eventstest.Clients(t, addr)
+	s.allow(cfg.Cell, events.SystemACL(cfg.Cell))
+	s.calls, s.bus = s.open(cfg)
 	_, err := s.bus.Check(t.Context())
 	require.NoError(t, err)
 	return s
+}
+
+// allow makes a user with these rules, named and with the password given, where the server knows users.
+func (s *scene) allow(name string, rules []string) {
+	s.Helper()
+	err := s.rdb.ACLSetUser(s.Context(), name, append([]string{"reset", "on", ">" + name}, rules...)...).Err()
+	if err != nil && strings.Contains(err.Error(), "unknown command") {
+		return // the embedded one
+	}
+	require.NoError(s, err)
+	s.user = name
+}
+
+// open is a bus whose user may do what SystemACL says, and no more.
+func (s *scene) open(cfg events.Config) (*redis.Client, *events.Bus) {
+	calls := redis.NewClient(&redis.Options{Addr: s.addr, Username: s.user, Password: s.user, ContextTimeoutEnabled: true, ReadTimeout: 5 * time.Second})
+	blocking := redis.NewClient(&redis.Options{Addr: s.addr, Username: s.user, Password: s.user, MaxRetries: -1})
+	s.Cleanup(func() { _, _ = calls.Close(), blocking.Close() })
+	return calls, events.New(calls, blocking, cfg)
 }
 
 // with is another bus on the same cell with other settings.
@@ -59,8 +82,8 @@ func (s *scene) with(change func(*events.Config)) *events.Bus {
 	cfg := quick()
 	change(&cfg)
 	cfg.Cell = s.cell
-	calls, blocking := eventstest.Clients(s, s.addr)
-	return events.New(calls, blocking, cfg)
+	_, b := s.open(cfg)
+	return b
 }
 
 type test struct {

@@ -22,34 +22,29 @@ func TestWalk(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWalk(t, rt)
 		defer w.close()
-		rt.Repeat(map[string]func(*rapid.T){
-			"start":   w.start,
-			"end":     w.end,
-			"stop":    w.stop,
-			"owner":   w.changeOwner,
-			"request": w.ask,
-			"read":    w.take,
-			"steal":   w.steal,
-			"look":    w.look,
-			"begin":   w.begin,
-			"record":  w.record,
-			"settle":  w.settle,
-			"beat":    w.beat,
-			"hit":     w.hit,
-			"refuse":  w.refuse,
-			"revoke":  w.revoke,
-			"adopt":   w.adopt,
-			"clock":   w.jump,
-			"flush":   w.flush,
-			"":        w.check,
-		})
+		actions := map[string]func(*rapid.T){
+			"start": w.start, "end": w.end, "stop": w.stop, "owner": w.changeOwner, "clock": w.jump, "flush": w.flush,
+			"request": w.ask, "serve": w.serve, "serve too": w.serve, "read": w.take, "steal": w.steal, "look": w.look,
+			"begin": w.begin, "begin again": w.begin, "record": w.record, "record too": w.record, "record more": w.record,
+			"settle": w.settle, "beat": w.beat, "hit": w.hit, "hit too": w.hit, "refuse": w.refuse,
+			"revoke": w.revoke, "adopt": w.adopt,
+			"": w.check,
+		}
+		for range 4 { // Repeat alone takes too few steps to get into trouble
+			rt.Repeat(actions)
+		}
 	})
 }
 
 // box is a container as the walk knows it.
 type box struct {
 	events.Found
-	revoked bool // in this life of Redis
+	revokedAt time.Time // in this life of Redis
+}
+
+// revoked says that a container must not come back: the mark is kept for twice the record's life, when it is long gone.
+func (w *walk) revoked(b *box) bool {
+	return !b.revokedAt.IsZero() && w.now.Sub(b.revokedAt) < 2*time.Minute
 }
 
 // hand is an entry that a consumer holds, with what it saw and where its run is.
@@ -93,7 +88,15 @@ func newWalk(t *testing.T, rt *rapid.T) *walk {
 	w.wait = redis.NewClient(&redis.Options{Addr: w.mini.Addr()})
 	w.bus = events.New(w.rdb, w.wait, events.Config{Cell: "walk", Audit: true, TTL: time.Minute, Attempts: 50, Log: zerolog.Nop()})
 	w.group()
+	w.work("T-1", "")
 	return w
+}
+
+// seldom lets an action that ends much happen one time in four.
+func seldom(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "seldom") > 0 {
+		rt.Skip("not now")
+	}
 }
 
 func (w *walk) close() {
@@ -120,12 +123,16 @@ func (w *walk) publish(kind events.Type, v any) events.Published {
 }
 
 func (w *walk) start(rt *rapid.T) {
-	w.task = rapid.SampledFrom([]string{"T-1", "T-2"}).Draw(rt, "task")
-	owner := rapid.SampledFrom([]string{"", "container"}).Draw(rt, "owned")
+	w.work(rapid.SampledFrom([]string{"T-1", "T-1", "T-2"}).Draw(rt, "task"), rapid.SampledFrom([]string{"", "container"}).Draw(rt, "owned"))
+}
+
+func (w *walk) work(task, owner string) {
+	w.task = task
 	w.publish(events.WorkStarted, events.Started{TaskID: w.task, Project: proj, Owner: owner})
 }
 
 func (w *walk) end(rt *rapid.T) {
+	seldom(rt)
 	task := rapid.SampledFrom([]string{"", "T-1", "T-2"}).Draw(rt, "task")
 	if task == "" || task == w.task {
 		w.task = ""
@@ -134,7 +141,7 @@ func (w *walk) end(rt *rapid.T) {
 }
 
 func (w *walk) stop(rt *rapid.T) {
-	if rapid.Bool().Draw(rt, "operator") {
+	if rapid.IntRange(0, 3).Draw(rt, "operator") == 0 {
 		w.publish(events.AgentStopped, events.Stopped{})
 		return
 	}
@@ -145,7 +152,8 @@ func (w *walk) stop(rt *rapid.T) {
 	}
 }
 
-func (w *walk) changeOwner(*rapid.T) {
+func (w *walk) changeOwner(rt *rapid.T) {
+	seldom(rt)
 	w.n++
 	w.alive = fmt.Sprint("o", w.n, "@s")
 }
@@ -156,13 +164,26 @@ func (w *walk) ask(*rapid.T) {
 	w.asked[id] = w.publish(events.SandboxRequested, events.Requested{RequestID: id, Gateway: "gw"}).StreamID
 }
 
+// take reads all that is new, as one consumer.
 func (w *walk) take(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{me, other}).Draw(rt, "consumer")
-	found, err := w.rdb.XReadGroup(w.t.Context(), &redis.XReadGroupArgs{Group: "workers", Consumer: name, Streams: []string{"{walk}:events", ">"}, Count: 1, Block: -1}).Result()
+	found, err := w.rdb.XReadGroup(w.t.Context(), &redis.XReadGroupArgs{Group: "workers", Consumer: name, Streams: []string{"{walk}:events", ">"}, Count: 100, Block: -1}).Result()
 	if err != nil {
-		return // nothing there
+		return // nothing is there
 	}
-	w.hold(found[0].Messages[0], name)
+	for _, m := range found[0].Messages {
+		w.hold(m, name)
+	}
+}
+
+// serve is a request that meets a worker at once.
+func (w *walk) serve(rt *rapid.T) {
+	w.ask(rt)
+	w.take(rt)
+	h := w.hands[len(w.hands)-1]
+	if w.guard(h); h.looked {
+		w.open(rt, h)
+	}
 }
 
 // hold takes a delivery in; what is no request is finished at once.
@@ -181,7 +202,7 @@ func (w *walk) hold(m redis.XMessage, name string) {
 func (w *walk) steal(rt *rapid.T) {
 	pending, err := w.rdb.XPendingExt(w.t.Context(), &redis.XPendingExtArgs{Stream: "{walk}:events", Group: "workers", Start: "-", End: "+", Count: 100}).Result()
 	if err != nil || len(pending) == 0 {
-		return
+		rt.Skip("nothing is pending")
 	}
 	p := rapid.SampledFrom(pending).Draw(rt, "entry")
 	name := rapid.SampledFrom([]string{me, other}).Draw(rt, "consumer")
@@ -208,10 +229,13 @@ func (w *walk) pick(rt *rapid.T, fits func(*hand) bool) *hand {
 
 // look is what the guards see: the hash first, the container afterwards. It may be old by the time begin is called.
 func (w *walk) look(rt *rapid.T) {
-	h := w.pick(rt, func(*hand) bool { return true })
-	if h == nil {
-		return
+	if h := w.pick(rt, func(*hand) bool { return true }); h != nil {
+		w.guard(h)
 	}
+}
+
+// guard is one look.
+func (w *walk) guard(h *hand) {
 	a, err := w.bus.Agent(w.t.Context(), agent)
 	w.ok(err)
 	task := a.Task
@@ -223,10 +247,21 @@ func (w *walk) look(rt *rapid.T) {
 }
 
 func (w *walk) begin(rt *rapid.T) {
-	h := w.pick(rt, func(h *hand) bool { return h.looked })
+	h := w.pick(rt, func(*hand) bool { return true })
 	if h == nil {
-		return
+		rt.Skip("nobody is there")
 	}
+	if !h.looked || rapid.IntRange(0, 2).Draw(rt, "fresh") > 0 {
+		w.guard(h)
+	}
+	if !h.looked {
+		rt.Skip("there is no work")
+	}
+	w.open(rt, h)
+}
+
+// open calls begin with what was seen, and does what it says.
+func (w *walk) open(rt *rapid.T, h *hand) {
 	a := events.BeginArgs{Asked: want("redis"), Set: want("redis", "postgres"), Seen: h.seen, HashOwner: h.owner, Epoch: h.epoch}
 	if rapid.Bool().Draw(rt, "both") {
 		a.Asked = a.Set
@@ -267,7 +302,7 @@ func (w *walk) running(rt *rapid.T) *hand {
 func (w *walk) record(rt *rapid.T) {
 	h := w.running(rt)
 	if h == nil {
-		return
+		rt.Skip("nobody is there")
 	}
 	w.n++
 	engine := rapid.SampledFrom([]string{"redis", "postgres"}).Draw(rt, "engine")
@@ -283,7 +318,7 @@ func (w *walk) record(rt *rapid.T) {
 	e := events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Payload: data("pw-" + b.ID)}
 	f, err := w.bus.Record(w.t.Context(), h.d, h.epoch, engine, e, events.Created, "", want("redis"))
 	w.ok(err)
-	require.False(rt, f == events.Held && b.revoked, "%s was revoked and is recorded", b.ID)
+	require.False(rt, f == events.Held && w.revoked(b), "%s was revoked and is recorded", b.ID)
 	if f == events.Fenced {
 		h.epoch, h.looked = "", false
 	}
@@ -292,7 +327,7 @@ func (w *walk) record(rt *rapid.T) {
 func (w *walk) settle(rt *rapid.T) {
 	h := w.running(rt)
 	if h == nil {
-		return
+		rt.Skip("nobody is there")
 	}
 	var failure *events.Refusal
 	if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
@@ -308,19 +343,21 @@ func (w *walk) settle(rt *rapid.T) {
 }
 
 func (w *walk) beat(rt *rapid.T) {
-	if h := w.running(rt); h != nil {
-		f, err := w.bus.Beat(w.t.Context(), h.d, h.epoch)
-		w.ok(err)
-		if f == events.Fenced {
-			h.epoch, h.looked = "", false
-		}
+	h := w.running(rt)
+	if h == nil {
+		rt.Skip("nobody runs")
+	}
+	f, err := w.bus.Beat(w.t.Context(), h.d, h.epoch)
+	w.ok(err)
+	if f == events.Fenced {
+		h.epoch, h.looked = "", false
 	}
 }
 
 func (w *walk) hit(rt *rapid.T) {
 	h := w.pick(rt, func(h *hand) bool { return h.hit != nil })
 	if h == nil {
-		return
+		rt.Skip("nobody is there")
 	}
 	v, err := w.bus.AnswerHit(w.t.Context(), h.d, want("redis"), map[string]string{"redis": h.hit["redis"].ID})
 	w.ok(err)
@@ -331,8 +368,9 @@ func (w *walk) hit(rt *rapid.T) {
 
 func (w *walk) refuse(rt *rapid.T) {
 	h := w.pick(rt, func(h *hand) bool { return h.epoch == "" })
-	if h == nil || rapid.IntRange(0, 3).Draw(rt, "seldom") > 0 {
-		return
+	seldom(rt)
+	if h == nil {
+		rt.Skip("nobody is there")
 	}
 	_, err := w.bus.Refuse(w.t.Context(), h.d, events.StateRefused, events.Refusal{Guard: 3, Message: "m", Remediate: "r"}, "")
 	w.ok(err)
@@ -363,45 +401,46 @@ func (w *walk) present() events.Present {
 func (w *walk) revoke(rt *rapid.T) {
 	b := w.box(rt)
 	if b == nil {
-		return
+		rt.Skip("nothing was made")
 	}
 	f, err := w.bus.Revoke(w.t.Context(), b.Found, "", w.present())
 	w.ok(err)
 	sb, err := w.bus.Sandbox(w.t.Context(), agent, false)
 	if f == events.FateDead {
-		b.revoked = true
+		if !w.revoked(b) {
+			b.revokedAt = w.now
+		}
 		require.False(rt, err == nil && sb.Engines[b.Engine].ID == b.ID, "%s is recorded and was revoked", b.ID)
 	}
-	require.False(rt, b.revoked && f != events.FateDead, "%s was revoked and is %s", b.ID, f)
+	require.False(rt, w.revoked(b) && f != events.FateDead, "%s was revoked and is %s", b.ID, f)
 }
 
 func (w *walk) adopt(rt *rapid.T) {
 	b := w.box(rt)
 	if b == nil {
-		return
+		rt.Skip("nothing was made")
 	}
 	f, err := w.bus.Adopt(w.t.Context(), b.Found, w.present(), events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Payload: data("pw-" + b.ID)})
 	w.ok(err)
-	require.False(rt, f == events.FateAdopted && (b.revoked || b.Tenancy.Owner != w.alive), "%+v was adopted", b)
+	require.False(rt, f == events.FateAdopted && (w.revoked(b) || b.Tenancy.Owner != w.alive), "%+v was adopted", b)
 }
 
 func (w *walk) jump(rt *rapid.T) {
-	d := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 16 * time.Second, 2 * time.Minute}).Draw(rt, "by")
+	d := rapid.SampledFrom([]time.Duration{time.Millisecond, 10 * time.Millisecond, time.Second, time.Second, 2 * time.Second, 16 * time.Second, 2 * time.Minute}).Draw(rt, "by")
 	w.now = w.now.Add(d)
 	w.mini.SetTime(w.now)
 }
 
 func (w *walk) flush(rt *rapid.T) {
-	if rapid.IntRange(0, 5).Draw(rt, "seldom") > 0 {
-		return
-	}
+	seldom(rt)
+	seldom(rt)
 	w.now = w.now.Add(time.Millisecond)
 	w.mini.SetTime(w.now)
 	w.mini.FlushAll()
 	w.ended, w.seen = "", 0
 	w.asked = map[string]string{}
 	for _, b := range w.boxes {
-		b.revoked = false
+		b.revokedAt = time.Time{}
 	}
 	w.group()
 }
@@ -421,7 +460,7 @@ func (w *walk) check(rt *rapid.T) {
 		for _, e := range sb.Engines {
 			require.True(rt, a.Ended == "" || olderID(a.Ended, e.Born), "I2: %s born %s, ended %s", e.ID, e.Born, a.Ended)
 			require.Equal(rt, a.Owner, w.boxes[e.ID].Tenancy.Owner, "I7: %s is another's", e.ID)
-			require.False(rt, w.boxes[e.ID].revoked, "I5: %s was revoked", e.ID)
+			require.False(rt, w.revoked(w.boxes[e.ID]), "I5: %s was revoked", e.ID)
 		}
 	}
 	require.False(rt, a.Leased && a.Owner == "", "I7: a lease without an owner")

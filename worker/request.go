@@ -105,8 +105,10 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 		return r.run(ctx, begun)
 	case events.Again:
 		return true, nil
+	case events.Done:
+		r.log.done(string(begun.State), nil, adm.seen.tenancy)
 	}
-	return false, nil // LOST, DONE and BUSY: it is no longer ours to answer
+	return false, nil // LOST, DONE and BUSY: there is nothing left to answer here
 }
 
 // hit checks the recorded containers of what is asked, and answers with them.

@@ -41,12 +41,11 @@ func New(cfg Config) *Worker {
 // Run works until ctx ends, then drains: what is under way may finish within Config.Drain, the rest is handed back.
 // Only what cannot be worked without is an error: a container engine that does not answer at the start.
 func (w *Worker) Run(ctx context.Context) error {
-	var err error
-	if w.host, err = w.cfg.Runtime.HostID(ctx); err != nil {
-		return fmt.Errorf("ask the container engine who it is: %w", err)
-	}
-	if err := w.cfg.Runtime.EnsureNetwork(ctx, w.cfg.Network); err != nil {
-		return fmt.Errorf("network %s: %w", w.cfg.Network, err)
+	if err := w.greet(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to end before it had begun
+		}
+		return err
 	}
 	writing := make(chan struct{})
 	stopWriting := make(chan struct{})
@@ -62,6 +61,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	g.Go(func() error { w.observe(ctx); return nil })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
+	return nil
+}
+
+// greet asks the container engine for what a worker cannot do without: its name, and the network.
+func (w *Worker) greet(ctx context.Context) (err error) {
+	if w.host, err = w.cfg.Runtime.HostID(ctx); err != nil {
+		return fmt.Errorf("ask the container engine who it is: %w", err)
+	}
+	if err := w.cfg.Runtime.EnsureNetwork(ctx, w.cfg.Network); err != nil {
+		return fmt.Errorf("network %s: %w", w.cfg.Network, err)
 	}
 	return nil
 }

@@ -17,14 +17,18 @@ import (
 )
 
 const (
-	// patience is how long a start waits for a store that does not answer: long enough for one that starts beside it.
-	patience = 15 * time.Second
+	// defaultPatience is long enough for a store that starts beside this process.
+	defaultPatience = 15 * time.Second
 	// retryEvery is the pause between two attempts.
 	retryEvery = 500 * time.Millisecond
 )
 
-// eventually calls try until it succeeds, fails for good, or patience is over; its error then is the last one.
-func eventually(ctx context.Context, log zerolog.Logger, what string, isDown func(error) bool, try func(context.Context) error) error {
+// eventually calls try until it succeeds, fails for good, or the patience is over; its error then is the last one.
+func (p program) eventually(ctx context.Context, log zerolog.Logger, what string, isDown func(error) bool, try func(context.Context) error) error {
+	patience := p.patience
+	if patience == 0 {
+		patience = defaultPatience
+	}
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	told := false
@@ -48,7 +52,7 @@ func eventually(ctx context.Context, log zerolog.Logger, what string, isDown fun
 }
 
 // openBus connects to Redis with two clients, one of them for reads that wait, and checks that it can be relied on.
-func openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
+func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
 	calls, blocking, err := events.Open(cfg.RedisURL)
 	if err != nil {
 		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
@@ -56,7 +60,7 @@ func openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, 
 	closeBoth := func() { _ = errors.Join(calls.Close(), blocking.Close()) }
 	bus := events.New(calls, blocking, cfg.bus(log))
 	what := "redis at " + cfg.redisHost()
-	err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
+	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
 		warnings, err := bus.Check(ctx)
 		for _, w := range warnings {
 			log.Warn().Str("redis", cfg.redisHost()).Msg(w)
@@ -89,13 +93,13 @@ func (c config) redisHost() string {
 }
 
 // openStore connects to Postgres.
-func openStore(ctx context.Context, cfg config, log zerolog.Logger) (state.Store, error) {
+func (p program) openStore(ctx context.Context, cfg config, log zerolog.Logger) (state.Store, error) {
 	what, err := cfg.database()
 	if err != nil {
 		return nil, err
 	}
 	var store state.Store
-	err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
+	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
 		store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())})
 		return err //nolint:wrapcheck // named below
 	})

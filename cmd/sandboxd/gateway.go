@@ -16,12 +16,12 @@ import (
 
 // runGateway is `sandboxd gateway`.
 func (p program) runGateway(ctx context.Context, cfg config, log zerolog.Logger) error {
-	bus, closeBus, err := openBus(ctx, cfg, log)
+	bus, closeBus, err := p.openBus(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	defer closeBus()
-	store, err := openStore(ctx, cfg, log)
+	store, err := p.openStore(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 )
 
 // Exit codes.
@@ -35,6 +36,7 @@ type program struct {
 	environ  []string // KEY=value
 	out, err io.Writer
 	home     func() (string, error) // the user's home folder
+	patience time.Duration          // a start waits this long for a store that does not answer; 15 s
 }
 
 // failure is what went wrong while a command did its work, as against how it was called.

@@ -50,7 +50,7 @@ func (p program) migrateTo(version *int64) func(context.Context, config, zerolog
 			to = *version
 		}
 		var from, now int64
-		err = eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
+		err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
 			from, now, err = state.Migrate(ctx, cfg.DatabaseURL, to)
 			return err //nolint:wrapcheck // named below
 		})

@@ -21,12 +21,12 @@ func (p program) runWorker(ctx context.Context, cfg config, log zerolog.Logger) 
 		return err
 	}
 	defer func() { _ = runtime.Close() }()
-	bus, closeBus, err := openBus(ctx, cfg, log)
+	bus, closeBus, err := p.openBus(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	defer closeBus()
-	store, err := openStore(ctx, cfg, log)
+	store, err := p.openStore(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,45 @@ func TestPullIsShared(t *testing.T) {
 	asked := g.requests.Load()
 	require.NoError(t, b.EnsureImage(t.Context(), image, func(engines.PullProgress) { t.Error("progress of an image that is there") }))
 	require.Equal(t, asked, g.requests.Load(), "what is there is not pulled")
+}
+
+// The engine is asked once, whatever the number of callers and however they write the reference. (That a registry is
+// asked for a layer once proves less: the engine itself joins downloads.)
+func TestEngineIsAskedOnce(t *testing.T) {
+	const callers = 10
+	var asked atomic.Int64
+	var there atomic.Bool
+	var told sync.WaitGroup
+	told.Add(callers)
+	r := faulty(t, func(w http.ResponseWriter, q *http.Request) {
+		switch {
+		case strings.HasSuffix(q.URL.Path, "/images/create"):
+			asked.Add(1)
+			_, _ = w.Write([]byte(`{"status":"Downloading","id":"l","progressDetail":{"current":1,"total":2}}`))
+			_ = http.NewResponseController(w).Flush()
+			told.Wait()
+			there.Store(true)
+		case there.Load():
+			_, _ = w.Write([]byte(`{}`))
+		default:
+			http.Error(w, `{"message":"No such image"}`, http.StatusNotFound)
+		}
+	})
+	var all errgroup.Group
+	for i := range callers {
+		var once sync.Once
+		image := []string{"some/image", "docker.io/some/image:latest"}[i%2]
+		all.Go(func() error {
+			return r.EnsureImage(t.Context(), image, func(p engines.PullProgress) {
+				if want := (engines.PullProgress{Image: image, Done: 1, Total: 2}); p != want {
+					t.Errorf("%+v, not %+v", p, want)
+				}
+				once.Do(told.Done)
+			})
+		})
+	}
+	require.NoError(t, all.Wait())
+	require.EqualValues(t, 1, asked.Load())
 }
 
 func TestPullRefused(t *testing.T) {

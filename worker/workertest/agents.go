@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/roboco/sandboxd/events"
 )
 
@@ -150,11 +148,16 @@ func (a *agent) die(ctx context.Context) {
 	}
 }
 
+// spoilOnce adds an entry unless it did so before: an answer that was lost must not count twice.
+// KEYS: the work stream, a mark of this entry. ARGV: the entry's fields.
+const spoilOnce = `if redis.call('SET', KEYS[2], 1, 'NX') then redis.call('XADD', KEYS[1], '*', unpack(ARGV)) end return 1`
+
 // spoil adds an entry that cannot be decoded.
 func (a *agent) spoil(ctx context.Context) {
 	fields := pick(a.dice, [][]any{{"event", "{"}, {"nonsense", "1"}, {"event", `{"type":"sandbox.requested","id":"x"}`}})
+	keys := []string{eventsKey, fmt.Sprintf("{%s}:spoilt:%s:%d", cell, a.slug, a.round)}
 	for a.c.facts.over.Err() == nil {
-		if a.c.adm.XAdd(ctx, &redis.XAddArgs{Stream: "{" + cell + "}:events", Values: fields}).Err() == nil {
+		if a.c.adm.Eval(ctx, spoilOnce, keys, fields...).Err() == nil {
 			a.c.facts.spoiled()
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roboco/sandboxd/events"
@@ -95,9 +96,19 @@ func (c *chaos) request(slug, project string, q events.Requested, a Asked) (coll
 			return events.Reply{}
 		}
 		c.checkReply(slug, project, q, r)
+		if refusedLiving(r, a.Owner, c.sim.AgentOwner(slug)) {
+			c.facts.bad("H10", "request %s was refused for its owner had gone, and %s lives", q.RequestID, a.Owner)
+		}
 		c.facts.answered(q.RequestID, stateOf(r), float64(time.Since(began).Microseconds())/1000, !progressed)
 		return r
 	}
+}
+
+// refusedLiving says whether a reply takes the asker's container for gone while it is the one that lives. A life does not end
+// and begin again: who lives after the reply has lived all the time since the request.
+func refusedLiving(r events.Reply, asker, now string) bool {
+	gone := r.State == events.StateRefused && r.Refusal != nil && r.Refusal.Guard == 2 && strings.Contains(r.Refusal.Message, "is gone")
+	return gone && asker != events.OwnerLease && asker == now
 }
 
 func stateOf(r events.Reply) events.State {

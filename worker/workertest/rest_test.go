@@ -65,3 +65,12 @@ func TestRest(t *testing.T) {
 		})
 	}
 }
+
+func TestRefusedLiving(t *testing.T) {
+	t.Parallel()
+	gone := events.Reply{State: events.StateRefused, Refusal: &events.Refusal{Guard: 2, Message: "the agent's container is gone"}}
+	require.True(t, refusedLiving(gone, "k1", "k1"))
+	require.False(t, refusedLiving(gone, "k1", "k2"), "the asker has gone")
+	require.False(t, refusedLiving(gone, events.OwnerLease, events.OwnerLease))
+	require.False(t, refusedLiving(events.Reply{State: events.StateOK}, "k1", "k1"))
+}

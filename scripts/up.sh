@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Brings sandboxd up with its stores (docker-compose.yml), waits until it is ready and says how to call it. Running it
+# again changes only what has changed.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/compose.sh"
+ready_within=180 # seconds
+
+secret() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# The passwords and the first operator's token, in a file that only its owner reads. It is made once.
+write_settings() {
+  [ ! -e "$settings" ] || return 0
+  local project=${COMPOSE_PROJECT_NAME:-sandboxd}
+  (
+    umask 077
+    cat >"$settings.new" <<ENV
+$mark, removed by scripts/down.sh
+COMPOSE_PROJECT_NAME=$project
+SANDBOXD_POSTGRES_PASSWORD=$(secret)
+SANDBOXD_REDIS_WORKER_PASSWORD=$(secret)
+SANDBOXD_REDIS_GATEWAY_PASSWORD=$(secret)
+ROBOCO_SANDBOX_OPERATOR_TOKEN=$(secret)
+ENV
+    mv "$settings.new" "$settings"
+  )
+}
+
+# The image holds two static programs and nothing else; the layer cache makes an unchanged one free.
+build_image() {
+  local context=.bin/image arch
+  arch=$(docker version --format '{{.Server.Arch}}')
+  mkdir -p "$context"
+  CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -o "$context/" ./cmd/sandboxd ./cmd/sandbox
+  docker build --quiet --tag sandboxd:latest --file images/sandboxd/Dockerfile "$context" >/dev/null
+}
+
+# not_ready lists the services that are not ready yet.
+not_ready() {
+  local service id
+  for service in worker gateway; do
+    for id in $(compose ps -q "$service"); do
+      [ "$(docker inspect --format '{{.State.Health.Status}}' "$id")" = healthy ] || echo "$service"
+    done
+  done
+}
+
+await() {
+  local deadline=$((SECONDS + ready_within)) waiting
+  while waiting=$(not_ready | sort -u | tr '\n' ' '); [ -n "$waiting" ]; do
+    if [ $SECONDS -ge $deadline ]; then
+      compose logs --tail=20
+      die "not ready after $ready_within s: $waiting"
+    fi
+    sleep 0.5
+  done
+}
+
+write_settings
+build_image
+compose up --detach
+await
+cat <<EOT
+sandboxd is ready.
+  gateway         http://127.0.0.1:${SANDBOXD_PORT:-8420}
+  operator token  ROBOCO_SANDBOX_OPERATOR_TOKEN in $(realpath "$settings")
+  agents' network ${ROBOCO_SANDBOX_NETWORK:-roboco_default}
+EOT

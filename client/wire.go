@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -126,10 +127,8 @@ func (m Manifest) Carries(verb string) bool {
 		if v.Name != verb {
 			continue
 		}
-		for _, role := range v.Roles {
-			if role == m.Role {
-				return true
-			}
+		if slices.Contains(v.Roles, m.Role) {
+			return true
 		}
 	}
 	return false

@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,10 +166,5 @@ func authTests() []test {
 }
 
 func contains(list []string, x string) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, x)
 }

@@ -72,7 +72,7 @@ func (g *Gateway) replyEnvelope(c *call, requestID string, r events.Reply) clien
 }
 
 // refusal is the envelope of a refused request: invalid_state, HTTP 200.
-func (g *Gateway) refusal(c *call, requestID, task string, r events.Refusal) client.Envelope {
+func (*Gateway) refusal(c *call, requestID, task string, r events.Refusal) client.Envelope {
 	p := problem{status: 200, code: client.CodeInvalidState, message: r.Message, remediate: r.Remediate, taskID: task}
 	if p.message == "" {
 		p.message = "the request was refused without a reason"
@@ -84,7 +84,7 @@ func (g *Gateway) refusal(c *call, requestID, task string, r events.Refusal) cli
 }
 
 // guard7 refuses a request that no worker took.
-func (g *Gateway) guard7(why string) events.Refusal {
+func (*Gateway) guard7(why string) events.Refusal {
 	return events.Refusal{
 		Guard: 7, Message: why, Retryable: true, RetryAfterMS: 1000,
 		Remediate: "Retry: call request_sandbox() again in a moment.",

@@ -22,7 +22,7 @@ func (g *Gateway) requestSandbox(w http.ResponseWriter, r *http.Request, c *call
 	}
 	in, err := client.ParseSandboxRequest(raw)
 	if err != nil {
-		return err //nolint:wrapcheck // *client.InputError is the answer
+		return err
 	}
 	if wantsAsync(r) {
 		return g.requestAsync(w, r, c, in)

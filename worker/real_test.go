@@ -334,14 +334,14 @@ func (d *deafRuntime) Inspect(ctx context.Context, id string) (engines.Container
 	if _, ok := d.broken.Load("inspect"); ok {
 		return engines.Container{}, engines.ErrUnavailable
 	}
-	return d.Runtime.Inspect(ctx, id) //nolint:wrapcheck // a double
+	return d.Runtime.Inspect(ctx, id)
 }
 
 func (d *deafRuntime) ListNamed(ctx context.Context, prefix string) ([]engines.Container, error) {
 	if _, ok := d.broken.Load("agents"); ok {
 		return nil, engines.ErrUnavailable
 	}
-	return d.Runtime.ListNamed(ctx, prefix) //nolint:wrapcheck // a double
+	return d.Runtime.ListNamed(ctx, prefix)
 }
 
 // awayStore is a state store that cannot be reached for projects.

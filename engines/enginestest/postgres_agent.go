@@ -218,8 +218,8 @@ func (b *box) twoDatabasesAtOnce(t *testing.T) {
 }
 
 // execAt runs one statement over a connection of its own.
-func execAt(ctx context.Context, url, sql string) error {
-	conn, err := pgx.Connect(ctx, url)
+func execAt(ctx context.Context, at, sql string) error {
+	conn, err := pgx.Connect(ctx, at)
 	if err != nil {
 		return err
 	}

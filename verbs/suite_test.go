@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +85,7 @@ type scene struct {
 	url    string
 	worker *standIn
 	config verbs.Config
+	ran    *sync.WaitGroup // what runs until the test ends
 }
 
 // hasty is a scene of its own in which nobody waits long for a worker.
@@ -94,6 +96,8 @@ func (s *scene) hasty() *scene {
 
 func newScene(t *testing.T, addr string, accept time.Duration) *scene {
 	t.Helper()
+	ran := &sync.WaitGroup{}
+	t.Cleanup(ran.Wait) // after the clients are closed: nobody waits for a blocking read to run out
 	calls, blocking := eventstest.Clients(t, addr)
 	bus := events.New(calls, blocking, events.Config{
 		Cell: eventstest.Cell(), Accept: accept, Park: 20 * time.Millisecond, TTL: time.Hour, Log: zerolog.Nop(),
@@ -101,7 +105,7 @@ func newScene(t *testing.T, addr string, accept time.Duration) *scene {
 	_, err := bus.Check(t.Context())
 	require.NoError(t, err)
 	registry := engines.Builtin()
-	s := &scene{T: t, addr: addr, bus: bus, store: &watchedStore{Store: state.NewMemory(state.Catalog{Services: registry.Names(), Features: registry.Allowed()})}}
+	s := &scene{T: t, ran: ran, addr: addr, bus: bus, store: &watchedStore{Store: state.NewMemory(state.Catalog{Services: registry.Names(), Features: registry.Allowed()})}}
 	s.config = verbs.Config{
 		Bus: bus, Store: s.store, Engines: registry, OperatorToken: operator + "-token", Enabled: true,
 		AcceptTimeout: accept, LogsTimeout: accept, KeepAlive: 50 * time.Millisecond, ProgressEvery: 50 * time.Millisecond, Log: zerolog.Nop(),
@@ -124,14 +128,16 @@ func (s *scene) serve(cfg verbs.Config) string {
 	gw, err := verbs.New(cfg)
 	require.NoError(s, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- gw.Run(ctx) }()
+	s.ran.Go(func() {
+		if err := gw.Run(ctx); err != nil {
+			s.Errorf("run the gateway: %v", err)
+		}
+	})
 	srv := httptest.NewServer(gw.Handler())
 	s.Cleanup(func() {
 		srv.CloseClientConnections()
 		srv.Close()
 		cancel()
-		require.NoError(s, <-ran)
 	})
 	return srv.URL
 }
@@ -147,13 +153,12 @@ func (s *scene) agent(slug, role string) {
 func (s *scene) work() {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.bus.Consume(ctx, events.ConsumeOptions{Name: "stand-in", Slots: 8, Drain: time.Second}, s.worker.handle)
-	}()
-	s.Cleanup(func() {
-		cancel()
-		require.NoError(s, <-done)
+	s.Cleanup(cancel)
+	s.ran.Go(func() {
+		err := s.bus.Consume(ctx, events.ConsumeOptions{Name: "stand-in", Slots: 8, Drain: time.Second}, s.worker.handle)
+		if err != nil && ctx.Err() == nil {
+			s.Errorf("consume: %v", err)
+		}
 	})
 }
 

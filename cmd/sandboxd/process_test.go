@@ -134,7 +134,7 @@ func (in *installation) start(slug, task string) {
 
 // containers lists the IDs of what lives in this cell.
 func (in *installation) containers() []string {
-	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=roboco.sandbox.cell="+in.cell).Output() 
+	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=roboco.sandbox.cell="+in.cell).Output()
 	require.NoError(in.t, err)
 	return strings.Fields(string(out))
 }

@@ -16,8 +16,12 @@ import (
 	"github.com/roboco/sandboxd/engines"
 )
 
-// pollEvery is how often a server that starts is asked whether it is ready.
-const pollEvery = 5 * time.Millisecond
+const (
+	// pollEvery is how often a server that starts is asked whether it is ready.
+	pollEvery = 5 * time.Millisecond
+	// patience is how long a test waits for it: many containers start side by side, on a machine that does more.
+	patience = 5 * time.Minute
+)
 
 // box is one container with a server in it.
 type box struct {
@@ -98,7 +102,7 @@ func (s suite) provision(t *testing.T, features []string) *box {
 // up waits until the final server answers. A container that exits is an error at once.
 func (b *box) up(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), b.engine.ReadyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	exited := make(chan int, 1)
 	go func() {

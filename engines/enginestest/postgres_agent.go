@@ -283,7 +283,7 @@ exec docker-entrypoint.sh "$@"`
 	b := s.launch(t, s.order(nil), func(l *engines.Launch) {
 		l.Entrypoint = []string{"sh", "-c", slow, "entrypoint"}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), s.engine.ReadyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	refused := 0 // attempts while the temporary server ran
 	for {

@@ -86,7 +86,7 @@ func describePostgres(o Order) Spec {
 			"-c", "listen_addresses=*",
 			"-c", fmt.Sprintf("shared_buffers=%dMB", shared),
 			"-c", fmt.Sprintf("max_wal_size=%dMB", wal),
-			"-c", fmt.Sprintf("min_wal_size=%dMB", max(wal/4, 8)),
+			"-c", fmt.Sprintf("min_wal_size=%dMB", max(wal/2, 8)),
 			"-c", fmt.Sprintf("maintenance_work_mem=%dMB", mib(o.part(1, 16))),
 			// Nothing here outlives the container, so nothing is paid for durability or replicas.
 			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",

@@ -147,8 +147,6 @@ func (b *box) removeTwice(t *testing.T) {
 	require.NoError(t, b.Runtime.Remove(ctx, b.id, 0))
 	_, err := b.Runtime.Inspect(ctx, b.id)
 	require.ErrorIs(t, err, engines.ErrNotFound)
-	require.Error(t, b.engine.Probe(ctx, b.access))
-	require.Error(t, b.engine.Up(ctx, b.access))
 }
 
 // features is one container born with these features: they are there, each can be used, and no other is.

@@ -100,7 +100,9 @@ func describePostgres(o Order) Spec {
 			EnvAdminPassword:         o.AdminPassword,
 			"POSTGRES_PASSWORD":      o.AdminPassword,
 			"POSTGRES_INITDB_WALDIR": pgWAL,
-			"POSTGRES_INITDB_ARGS":   "--no-sync --no-instructions --auth=scram-sha-256 --wal-segsize=4",
+			// Without it initdb compares every zone there is with the machine's: a fifth of the start.
+			"TZ":                   "UTC",
+			"POSTGRES_INITDB_ARGS": "--no-sync --no-instructions --auth=scram-sha-256 --wal-segsize=4",
 		},
 		// initdb wants an empty directory, which a mount below it would spoil; so the log has a tmpfs beside it.
 		Tmpfs: []Tmpfs{
@@ -195,7 +197,11 @@ func activatePostgres(ctx context.Context, a Access, wanted []string) error {
 	var databases []string
 	made := false
 	err := pgInside(ctx, a, "postgres", func(conn *pgx.Conn) error {
-		if err := pgRole(ctx, conn, a.Password); err != nil {
+		var version int
+		if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+			return fmt.Errorf("ask for the server's version: %w", err)
+		}
+		if err := pgRole(ctx, conn, version, a.Password); err != nil {
 			return fmt.Errorf("make role %s: %w", pgUser, err)
 		}
 		if err := pgExtend(ctx, a, "template1", wanted); err != nil {
@@ -209,7 +215,7 @@ func activatePostgres(ctx context.Context, a Access, wanted []string) error {
 		if databases, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 			return fmt.Errorf("list the agent's databases: %w", err)
 		}
-		made, err = pgMakeDatabase(ctx, conn)
+		made, err = pgMakeDatabase(ctx, conn, version)
 		return err
 	})
 	if err != nil {
@@ -224,14 +230,19 @@ func activatePostgres(ctx context.Context, a Access, wanted []string) error {
 	return err
 }
 
-// pgMakeDatabase makes the agent's database from template1 unless it is there, and says whether it did.
-func pgMakeDatabase(ctx context.Context, conn *pgx.Conn) (made bool, err error) {
+// pgMakeDatabase makes the agent's database from template1 unless it is there, and says whether it did. Where nothing is
+// durable, to copy the template's files takes half as long as to log their pages.
+func pgMakeDatabase(ctx context.Context, conn *pgx.Conn, version int) (made bool, err error) {
 	var there bool
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", pgDatabase).Scan(&there)
 	if err != nil || there {
 		return false, err
 	}
-	if _, err = conn.Exec(ctx, "CREATE DATABASE "+pgDatabase+" OWNER "+pgUser); err != nil {
+	create := "CREATE DATABASE " + pgDatabase + " OWNER " + pgUser
+	if version >= 150000 {
+		create += " STRATEGY file_copy"
+	}
+	if _, err = conn.Exec(ctx, create); err != nil {
 		return false, fmt.Errorf("make database %s: %w", pgDatabase, err)
 	}
 	return true, nil
@@ -239,15 +250,13 @@ func pgMakeDatabase(ctx context.Context, conn *pgx.Conn) (made bool, err error) 
 
 // pgRole makes the agent's role, or gives it again what it should have. Below server 16, CREATEROLE would let it grant
 // itself roles that run programs.
-func pgRole(ctx context.Context, conn *pgx.Conn, password string) error {
+func pgRole(ctx context.Context, conn *pgx.Conn, version int, password string) error {
 	verifier, err := scramVerifier(password)
 	if err != nil {
 		return err
 	}
-	var version int
 	var there bool
-	err = conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int,
-		EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, pgUser).Scan(&version, &there)
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", pgUser).Scan(&there)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func hideTool(next mcp.MethodHandler) mcp.MethodHandler {
 			shown.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool { return t.Name == ToolName })
 			return &shown, nil
 		}
-		return res, err //nolint:wrapcheck // the SDK's own error, on its way back to the SDK
+		return res, err
 	}
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -123,13 +124,8 @@ type Manifest struct {
 // Carries says whether the caller's own role carries a verb.
 func (m Manifest) Carries(verb string) bool {
 	for _, v := range m.Verbs {
-		if v.Name != verb {
-			continue
-		}
-		for _, role := range v.Roles {
-			if role == m.Role {
-				return true
-			}
+		if v.Name == verb && slices.Contains(v.Roles, m.Role) {
+			return true
 		}
 	}
 	return false

@@ -45,11 +45,11 @@ func (g *Gateway) createAgent(w http.ResponseWriter, r *http.Request, _ *call) e
 	}
 	slug, err := in.String("slug")
 	if err != nil {
-		return err //nolint:wrapcheck // *client.InputError is the answer
+		return err
 	}
 	role, err := in.String("role")
 	if err != nil {
-		return err //nolint:wrapcheck // *client.InputError is the answer
+		return err
 	}
 	if slug == operatorSlug {
 		return &client.InputError{Field: "slug", Problem: `"operator" stands for whoever holds the configured operator token`}

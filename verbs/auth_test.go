@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func authTests() []test {
 			for _, x := range rows() {
 				for _, slug := range []string{dev, qa, doc, choreo, ops} {
 					a := s.call(slug, x.method, x.path, x.body)
-					if x.roles == nil || contains(x.roles, slug) {
+					if x.roles == nil || slices.Contains(x.roles, slug) {
 						require.NotEqual(s, http.StatusForbidden, a.status, "%s %s as %s: %s", x.method, x.path, slug, a.body)
 						continue
 					}
@@ -162,13 +163,4 @@ func authTests() []test {
 			require.True(s, m.Carries("i_documented"))
 		}},
 	}
-}
-
-func contains(list []string, x string) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }

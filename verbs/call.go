@@ -116,7 +116,7 @@ func fields(r *http.Request, allowed ...string) (client.Fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.ParseFields(b, allowed...) //nolint:wrapcheck // *client.InputError is the answer
+	return client.ParseFields(b, allowed...)
 }
 
 // newID is a UUIDv7: it sorts by time.

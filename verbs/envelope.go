@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
@@ -143,11 +145,11 @@ func nullable(s string) *string {
 func (g *Gateway) fail(w http.ResponseWriter, c *call, err error) {
 	p := asProblem(err)
 	if p.status == http.StatusInternalServerError {
-		level := g.cfg.Log.Error()
+		level := zerolog.ErrorLevel
 		if errors.Is(err, context.Canceled) {
-			level = g.cfg.Log.Debug()
+			level = zerolog.DebugLevel
 		}
-		level.Err(err).Str("correlation_id", c.correlationID).Str("call", c.name).Msg("a call failed")
+		g.cfg.Log.WithLevel(level).Err(err).Str("correlation_id", c.correlationID).Str("call", c.name).Msg("a call failed")
 	}
 	c.outcome = p.code
 	if p.retryAfter > 0 {

@@ -48,7 +48,7 @@ func (g *Gateway) putFlag(w http.ResponseWriter, r *http.Request, _ *call) error
 	}
 	value, err := in.Bool("value")
 	if err != nil {
-		return err //nolint:wrapcheck // *client.InputError is the answer
+		return err
 	}
 	if err := g.cfg.Store.SetFlag(r.Context(), switchName, value); err != nil {
 		return fmt.Errorf("store the switch: %w", err)

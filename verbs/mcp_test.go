@@ -135,7 +135,9 @@ func mcpTests() []test {
 			require.Contains(s, env.Remediate, "give_me_work")
 			s.engage(dev, task)
 			for _, args := range []any{
-				map[string]any{"services": []string{}}, map[string]any{"services": "redis"}, map[string]any{"agent": other},
+				map[string]any{"services": []string{}},
+				map[string]any{"services": "redis"},
+				map[string]any{"agent": other},
 				map[string]any{"extensions": []string{"vector"}},
 			} {
 				_, env = s.callTool(session, args, out)

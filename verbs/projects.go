@@ -46,7 +46,7 @@ func projectFields(r *http.Request, slug string) (state.ProjectPatch, error) {
 	}
 	named, err := in.String("slug")
 	if err != nil {
-		return state.ProjectPatch{}, err //nolint:wrapcheck // *client.InputError is the answer
+		return state.ProjectPatch{}, err
 	}
 	if named != "" && named != slug {
 		return state.ProjectPatch{}, &client.InputError{Field: "slug", Problem: "a project's slug is that of the path, and cannot be changed"}
@@ -58,15 +58,15 @@ func projectFields(r *http.Request, slug string) (state.ProjectPatch, error) {
 		}
 		name, err := in.String("name")
 		if err != nil {
-			return p, err //nolint:wrapcheck // *client.InputError is the answer
+			return p, err
 		}
 		p.Name = &name
 	}
 	if p.Services, err = in.Strings("sandbox_services"); err != nil {
-		return p, err //nolint:wrapcheck // *client.InputError is the answer
+		return p, err
 	}
 	p.Extensions, err = in.StringLists("sandbox_extensions")
-	return p, err //nolint:wrapcheck // *client.InputError is the answer
+	return p, err
 }
 
 // putProject answers PUT /api/v1/projects/{slug}: what is left out is null.

@@ -29,7 +29,7 @@ func (g *Gateway) publishEvent(w http.ResponseWriter, r *http.Request, c *call) 
 	}
 	e, err := events.Decode(raw)
 	if err != nil {
-		return err //nolint:wrapcheck // *events.DecodeError is the answer
+		return err
 	}
 	if err := checkSlug("subject", e.Subject); err != nil {
 		return err

@@ -242,7 +242,9 @@ func (s *scene) exactEvidence(body string) {
 			want++
 		}
 		require.Len(s, ev, want, name)
-		for k, v := range ev["env"].(map[string]any) {
+		env, ok := ev["env"].(map[string]any)
+		require.True(s, ok)
+		for k, v := range env {
 			require.NotEmpty(s, v, k)
 		}
 	}

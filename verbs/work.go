@@ -33,7 +33,7 @@ func (g *Gateway) endWork(w http.ResponseWriter, r *http.Request, c *call) error
 	}
 	task, err := in.String("task_id")
 	if err != nil {
-		return err //nolint:wrapcheck // *client.InputError is the answer
+		return err
 	}
 	if task == "" {
 		if task, err = g.currentTask(r.Context(), c.who.slug); err != nil {
@@ -127,6 +127,7 @@ func (g *Gateway) writeState(ctx context.Context, e events.Event, out state.Outg
 		if _, err := g.cfg.Store.EndWork(ctx, e.Subject, d.TaskID, out); err != nil {
 			return fmt.Errorf("store that the work ended: %w", err)
 		}
+	default:
 	}
 	return nil
 }

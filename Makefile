@@ -29,6 +29,14 @@ up: images ## Bring up sandboxd with its own stores: two workers and a gateway (
 down: ## Take it down again: sandboxes, data and passwords too
 	@scripts/down.sh
 
+.PHONY: bench
+bench: images build ## Measure what users wait for, beside the machine's own floor (docs/benchmarks.md)
+	@$(BIN)/bench -out docs/benchmarks.md
+
+.PHONY: chaos
+chaos: images build ## A long fault run: the real worker and bus, a simulated container engine (CHAOS= for flags)
+	@$(BIN)/chaos $(CHAOS)
+
 .PHONY: build
 build: ## Build sandboxd and sandbox into .bin
 	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...

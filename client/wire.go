@@ -124,7 +124,10 @@ type Manifest struct {
 // Carries says whether the caller's own role carries a verb.
 func (m Manifest) Carries(verb string) bool {
 	for _, v := range m.Verbs {
-		if v.Name == verb && slices.Contains(v.Roles, m.Role) {
+		if v.Name != verb {
+			continue
+		}
+		if slices.Contains(v.Roles, m.Role) {
 			return true
 		}
 	}

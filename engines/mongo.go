@@ -69,8 +69,10 @@ func describeMongo(o Order) Spec {
 		Image: o.Image,
 		// The journal's preallocated files would fill most of the tmpfs, and the cache is sized for a machine, not for a
 		// container whose data is in memory already.
-		Cmd: []string{"mongod", "--bind_ip_all", "--setParameter", "diagnosticDataCollectionEnabled=false",
-			"--wiredTigerEngineConfigString", fmt.Sprintf("cache_size=%dMB,log=(prealloc=false,file_max=10MB)", mib(o.part(3, 16)))},
+		Cmd: []string{
+			"mongod", "--bind_ip_all", "--setParameter", "diagnosticDataCollectionEnabled=false",
+			"--wiredTigerEngineConfigString", fmt.Sprintf("cache_size=%dMB,log=(prealloc=false,file_max=10MB)", mib(o.part(3, 16))),
+		},
 		Env: map[string]string{
 			EnvPassword:                  o.Password,
 			"MONGO_INITDB_ROOT_USERNAME": mongoUser,
@@ -120,7 +122,7 @@ func (d *eagerDialer) DialContext(ctx context.Context, network, address string) 
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		d.fail(err)
-		return nil, err //nolint:wrapcheck // the driver expects the dialer's own error
+		return nil, err
 	}
 	return &eagerConn{Conn: conn, fail: d.fail}, nil
 }
@@ -137,5 +139,5 @@ func (c *eagerConn) Read(p []byte) (int, error) {
 	if err != nil {
 		c.fail(err)
 	}
-	return n, err //nolint:wrapcheck // a net.Conn returns what it met
+	return n, err
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -80,7 +81,8 @@ func describePostgres(o Order) Spec {
 	shared, wal := mib(o.part(1, 8)), mib(o.part(1, 8))
 	return Spec{
 		Image: o.Image,
-		Cmd: []string{"postgres",
+		Cmd: []string{
+			"postgres",
 			"-c", "listen_addresses=*",
 			"-c", fmt.Sprintf("shared_buffers=%dMB", shared),
 			"-c", fmt.Sprintf("max_wal_size=%dMB", wal),
@@ -119,7 +121,7 @@ func pgAnswers(ctx context.Context, a Access, user, password, database string) e
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // a connection that only asked
+	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, "SELECT 1")
 	return a.blank(fmt.Sprintf("postgres: query database %s as %s", database, user), err)
 }
@@ -145,12 +147,10 @@ func pgConnect(ctx context.Context, a Access, user, password, database string) (
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	cfg.RuntimeParams = map[string]string{"application_name": "sandboxd", "client_encoding": "UTF8", "standard_conforming_strings": "on"}
 	if user == pgAdmin {
-		for k, v := range map[string]string{
+		maps.Copy(cfg.RuntimeParams, map[string]string{
 			"search_path": "pg_catalog", "role": "none", "default_transaction_read_only": "off", "statement_timeout": "0",
 			"lock_timeout": "0", "default_tablespace": "", "default_table_access_method": "heap",
-		} {
-			cfg.RuntimeParams[k] = v
-		}
+		})
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	return conn, a.blank(doing, err)
@@ -173,7 +173,7 @@ func pgLeave(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return conn.Close(ctx) // broken already
 	}
-	defer raw.Conn.Close() //nolint:errcheck // the server is asked below
+	defer raw.Conn.Close()
 	limit := time.Now().Add(attempt)
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
 		limit = d

@@ -105,7 +105,7 @@ func describeRedis(o Order) Spec {
 func redisDial(ctx context.Context, a Access) (*redis.Client, error) {
 	conn, err := (&net.Dialer{Timeout: attempt}).DialContext(ctx, "tcp", a.Addr)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the callers say what it was for
+		return nil, err
 	}
 	only := make(chan net.Conn, 1)
 	only <- conn
@@ -129,7 +129,7 @@ func pingRedis(ctx context.Context, a Access) error {
 	if err != nil {
 		return a.blank("redis: connect", err)
 	}
-	defer client.Close() //nolint:errcheck // a connection that only asked
+	defer client.Close()
 	return a.blank("redis: ping", client.Ping(ctx).Err())
 }
 
@@ -141,7 +141,7 @@ func verifyRedis(ctx context.Context, a Access, wanted []string) error {
 	if err != nil {
 		return a.blank("redis: connect", err)
 	}
-	defer client.Close() //nolint:errcheck // a connection that only asked
+	defer client.Close()
 	list, err := client.Do(ctx, "MODULE", "LIST").Slice()
 	if err != nil {
 		return a.blank("redis: list modules", err)

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roboco/sandboxd/engines"
 	"github.com/stretchr/testify/require"
+
+	"github.com/roboco/sandboxd/engines"
 )
 
 const (
@@ -90,8 +91,10 @@ func TestCredentials(t *testing.T) {
 	wantEnv := map[string]map[string]string{
 		"postgres": {"DB_HOST": "db", "DB_PORT": "40001", "DB_USER": "sandbox", "DB_PASSWORD": agentPassword, "DB_ADMIN_DB": "sandbox"},
 		"redis":    {"REDIS_HOST": "db", "REDIS_PORT": "40001", "REDIS_PASSWORD": agentPassword},
-		"mongo": {"MONGO_HOST": "db", "MONGO_PORT": "40001", "MONGO_USER": "sandbox", "MONGO_PASSWORD": agentPassword,
-			"MONGO_AUTH_DB": "admin"},
+		"mongo": {
+			"MONGO_HOST": "db", "MONGO_PORT": "40001", "MONGO_USER": "sandbox", "MONGO_PASSWORD": agentPassword,
+			"MONGO_AUTH_DB": "admin",
+		},
 	}
 	for _, e := range engines.Builtin() {
 		c := e.Credentials("db", 40001, agentPassword)

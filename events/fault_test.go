@@ -89,7 +89,7 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 	}
 }
 
-func TestNoGoroutineIsLeft(t *testing.T) { //nolint:paralleltest // it counts goroutines
+func TestNoGoroutineIsLeft(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	addr := eventstest.StartEmbedded(t)
 	calls, blocking, err := events.Open("redis://" + addr)

@@ -30,21 +30,11 @@ func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each fu
 	var absent, down time.Time
 	for {
 		s, err := b.look(ctx, slug, requestID, after)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return fmt.Errorf("follow request %s: %w", requestID, ctx.Err())
-		case errors.Is(err, ErrExpired):
-			if s.lapsed || lasts(&absent, vanished) {
-				return err
-			}
-		case errors.Is(err, ErrUnavailable):
-			if lasts(&down, b.cfg.Accept) {
-				return err
-			}
-		case err != nil:
+		}
+		if b.impatient(err, s.lapsed, &absent, &down) {
 			return err
-		default:
-			absent, down = time.Time{}, time.Time{}
 		}
 		for _, r := range s.replies {
 			if err := each(r); err != nil {
@@ -60,6 +50,20 @@ func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each fu
 		}
 		wait(ctx, bell, slowSweep)
 	}
+}
+
+// impatient says that a failed look ends the wait: what is absent, or down, since those times has been so for too long.
+func (b *Bus) impatient(err error, lapsed bool, absent, down *time.Time) (over bool) {
+	switch {
+	case err == nil:
+		*absent, *down = time.Time{}, time.Time{}
+		return false
+	case errors.Is(err, ErrExpired):
+		return lapsed || lasts(absent, vanished)
+	case errors.Is(err, ErrUnavailable):
+		return lasts(down, b.cfg.Accept)
+	}
+	return true
 }
 
 // lasts notes when a state began, and says whether it has lasted.

@@ -81,12 +81,20 @@ type handed struct {
 	Entry Entry `json:"entry"`
 }
 
+// unreadable names the part of a reply that is not what was written; the part itself may hold credentials.
+func unreadable(part string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read the %s of a reply: %w", part, err)
+}
+
 // replyOf reads an entry of a reply stream.
 func replyOf(m redis.XMessage) (Reply, error) {
 	r := Reply{ID: m.ID, State: State(text(m, "state")), Task: text(m, "task"), Expires: millis(text(m, "expires"))}
 	if line := text(m, "progress"); line != "" {
 		r.Progress = &Progress{}
-		return r, json.Unmarshal([]byte(line), r.Progress)
+		return r, unreadable("progress", json.Unmarshal([]byte(line), r.Progress))
 	}
 	if body := text(m, "body"); body != "" {
 		r.Body = json.RawMessage(body)
@@ -97,7 +105,7 @@ func replyOf(m redis.XMessage) (Reply, error) {
 			r.Refusal = &Refusal{Guard: 8, Message: "the request failed, and the cause is not known any more", Remediate: "call request_sandbox again", Retryable: true}
 		}
 		if raw := text(m, "refusal"); raw != "" {
-			return r, json.Unmarshal([]byte(raw), r.Refusal)
+			return r, unreadable("refusal", json.Unmarshal([]byte(raw), r.Refusal))
 		}
 		return r, nil
 	}
@@ -107,7 +115,7 @@ func replyOf(m redis.XMessage) (Reply, error) {
 	}
 	var engines map[string]handed
 	if err := json.Unmarshal([]byte(raw), &engines); err != nil {
-		return r, err
+		return r, unreadable("engines", err)
 	}
 	r.Engines = make(map[string]EngineReply, len(engines))
 	for name, h := range engines {

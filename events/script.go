@@ -126,7 +126,7 @@ func (b *Bus) run(ctx context.Context, s *redis.Script, keys []string, args any,
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	cmd := s.Run(ctx, b.calls, keys, append([]any{b.settings, text}, raw...)...)
-	return cmd, cmd.Err()
+	return cmd, cmd.Err() //nolint:wrapcheck // the callers say what they were doing
 }
 
 // word calls a transition that returns one word.

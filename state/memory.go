@@ -62,7 +62,7 @@ func gaveUp(err error) error {
 	return err
 }
 
-func (m *memory) now() time.Time { return instant(time.Now()) }
+func (*memory) now() time.Time { return instant(time.Now()) }
 
 // Ping implements Store.
 func (m *memory) Ping(ctx context.Context) error {

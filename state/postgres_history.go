@@ -193,8 +193,10 @@ func requestArgs(r Request) ([]any, error) {
 	if !r.DoneAt.IsZero() {
 		done = &r.DoneAt
 	}
-	return []any{r.ID, r.Agent, r.Role, r.Task, r.Project, r.Host, r.Worker, r.Services, lists(r.Extensions), r.Outcome,
-		int64(r.Guard), r.Message, containers, r.AskedAt, done, phases}, nil
+	return []any{
+		r.ID, r.Agent, r.Role, r.Task, r.Project, r.Host, r.Worker, r.Services, lists(r.Extensions), r.Outcome,
+		int64(r.Guard), r.Message, containers, r.AskedAt, done, phases,
+	}, nil
 }
 
 func scanRequest(row pgx.CollectableRow) (r Request, err error) {

@@ -141,7 +141,7 @@ func (p *postgres) Unpublished(ctx context.Context, age time.Duration, limit int
 func owe(ctx context.Context, tx pgx.Tx, agent string, out Outgoing) (fresh bool, err error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(agent))
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", workLock, int32(sum.Sum32())); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", workLock, int32(sum.Sum32())); err != nil { //nolint:gosec // a hash: which number it is does not matter
 		return false, err
 	}
 	tag, err := tx.Exec(ctx, `

@@ -191,16 +191,20 @@ type History interface {
 	PruneRequests(ctx context.Context, before time.Time) (int64, error)
 }
 
-// Store is everything; who uses it declares the part it needs. It is safe for concurrent use. Times are UTC in whole
-// microseconds. A call whose context ran out of time is ErrUnavailable; one that was cancelled is context.Canceled alone.
+// Connection is a store's own life.
+type Connection interface {
+	// Ping is nil when the store answers.
+	Ping(ctx context.Context) error
+	// Close lets go of connections; it waits for calls under way.
+	Close()
+}
+
+// Store is everything; who uses it declares the part it needs.
 type Store interface {
 	Projects
 	Agents
 	Engagements
 	Flags
 	History
-	// Ping is nil when the store answers.
-	Ping(ctx context.Context) error
-	// Close lets go of connections; it waits for calls under way.
-	Close()
+	Connection
 }

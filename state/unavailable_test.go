@@ -40,7 +40,7 @@ func unavailable(t *testing.T, s state.Store) {
 	for name, call := range statetest.Calls(s) {
 		g.Go(func() error {
 			if err := call(ctx); !errors.Is(err, state.ErrUnavailable) {
-				return fmt.Errorf("%s: want ErrUnavailable, got %v", name, err)
+				return fmt.Errorf("%s: want ErrUnavailable, got %w", name, err)
 			}
 			return ctx.Err() // it hung until the test's own limit
 		})

@@ -66,7 +66,7 @@ func authTests() []test {
 			for _, x := range rows() {
 				for _, slug := range []string{dev, qa, doc, choreo, ops} {
 					a := s.call(slug, x.method, x.path, x.body)
-					if x.roles == nil || slices.Contains(x.roles, slug) {
+					if x.roles == nil || contains(x.roles, slug) {
 						require.NotEqual(s, http.StatusForbidden, a.status, "%s %s as %s: %s", x.method, x.path, slug, a.body)
 						continue
 					}
@@ -163,4 +163,8 @@ func authTests() []test {
 			require.True(s, m.Carries("i_documented"))
 		}},
 	}
+}
+
+func contains(list []string, x string) bool {
+	return slices.Contains(list, x)
 }

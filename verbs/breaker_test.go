@@ -45,7 +45,7 @@ func newBreaker(target string) *breaker {
 func (b *breaker) url() string { return b.srv.URL }
 
 // client has connections of its own: the default one's would outlive the test.
-func (*breaker) client() *http.Client {
+func (b *breaker) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 

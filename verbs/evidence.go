@@ -41,15 +41,15 @@ func (g *Gateway) evidence(name string, payload json.RawMessage, features []stri
 func (g *Gateway) replyEnvelope(c *call, requestID string, r events.Reply) client.Envelope {
 	switch {
 	case r.State == events.StateOK && r.Blanked:
-		return refusal(c, requestID, r.Task, events.Refusal{
+		return g.refusal(c, requestID, r.Task, events.Refusal{
 			Message:   "the sandbox was removed after this request was answered, and its credentials with it",
 			Remediate: "Call request_sandbox() again; if your work has ended, call give_me_work first.",
 			Retryable: true,
 		})
 	case r.State != events.StateOK && r.Refusal != nil:
-		return refusal(c, requestID, r.Task, *r.Refusal)
+		return g.refusal(c, requestID, r.Task, *r.Refusal)
 	case r.State != events.StateOK:
-		return refusal(c, requestID, r.Task, events.Refusal{Message: "the request ended as " + string(r.State)})
+		return g.refusal(c, requestID, r.Task, events.Refusal{Message: "the request ended as " + string(r.State)})
 	}
 	env := client.Envelope{
 		Status: client.StatusInProgress, TaskID: nullable(r.Task), Evidence: map[string]client.Evidence{},
@@ -61,7 +61,7 @@ func (g *Gateway) replyEnvelope(c *call, requestID string, r events.Reply) clien
 		ev, err := g.evidence(name, e.Payload, e.Features, r.Expires)
 		if err != nil {
 			g.cfg.Log.Error().Err(err).Str("correlation_id", c.correlationID).Msg("a reply cannot be read")
-			return refusal(c, requestID, r.Task, events.Refusal{
+			return g.refusal(c, requestID, r.Task, events.Refusal{
 				Message: err.Error(), Remediate: "Worker and gateway are of different versions: tell an operator.",
 			})
 		}
@@ -72,7 +72,7 @@ func (g *Gateway) replyEnvelope(c *call, requestID string, r events.Reply) clien
 }
 
 // refusal is the envelope of a refused request: invalid_state, HTTP 200.
-func refusal(c *call, requestID, task string, r events.Refusal) client.Envelope {
+func (*Gateway) refusal(c *call, requestID, task string, r events.Refusal) client.Envelope {
 	p := problem{status: 200, code: client.CodeInvalidState, message: r.Message, remediate: r.Remediate, taskID: task}
 	if p.message == "" {
 		p.message = "the request was refused without a reason"
@@ -84,7 +84,7 @@ func refusal(c *call, requestID, task string, r events.Refusal) client.Envelope 
 }
 
 // guard7 refuses a request that no worker took.
-func guard7(why string) events.Refusal {
+func (*Gateway) guard7(why string) events.Refusal {
 	return events.Refusal{
 		Guard: 7, Message: why, Retryable: true, RetryAfterMS: 1000,
 		Remediate: "Retry: call request_sandbox() again in a moment.",

@@ -76,12 +76,6 @@ func inputTests() []test {
 				require.Contains(s, a.env.Message, names, body)
 			}
 		}},
-	}
-}
-
-// pathTests are calls that no route has, and the one that says what there is to ask for.
-func pathTests() []test {
-	return []test{
 		{"unknown paths and methods are answered with envelopes", func(s *scene) {
 			for _, path := range []string{"/nosuch", "/api/v1/nosuch", "/api/v2/projects", "/api/v1/do"} {
 				for _, method := range []string{"GET", "POST", "DELETE"} {

@@ -16,31 +16,26 @@ import (
 type described struct {
 	OpenAPI string `json:"openapi"`
 	Info    struct{ Title, Version string }
-	Paths   map[string]map[string]describedCall
-
+	Paths   map[string]map[string]struct {
+		OperationID string `json:"operationId"`
+		Summary     string
+		Security    *[]any
+		Parameters  []struct {
+			Name, In string
+			Required bool
+			Schema   json.RawMessage
+		}
+		RequestBody *struct {
+			Content map[string]struct{ Schema json.RawMessage }
+		} `json:"requestBody"`
+		Responses map[string]struct {
+			Description string
+			Content     map[string]struct{ Schema json.RawMessage }
+		}
+	}
 	Components struct {
 		Schemas map[string]json.RawMessage
 	}
-}
-
-type describedCall struct {
-	OperationID string `json:"operationId"`
-	Summary     string
-	Security    *[]any
-	Parameters  []describedParam
-	RequestBody *struct {
-		Content map[string]struct{ Schema json.RawMessage }
-	} `json:"requestBody"`
-	Responses map[string]struct {
-		Description string
-		Content     map[string]struct{ Schema json.RawMessage }
-	}
-}
-
-type describedParam struct {
-	Name, In string
-	Required bool
-	Schema   json.RawMessage
 }
 
 func TestOpenAPI(t *testing.T) {
@@ -68,7 +63,31 @@ func TestOpenAPI(t *testing.T) {
 			got[name] = true
 			require.False(t, ids[op.OperationID], "operation IDs are unique: %s", op.OperationID)
 			ids[op.OperationID] = true
-			s.wellDescribed(d, name, path, op)
+			require.NotEmpty(t, op.Summary, name)
+			require.NotEmpty(t, op.Responses, name)
+			for _, p := range op.Parameters {
+				require.Equal(t, p.In == "path", strings.Contains(path, "{"+p.Name+"}"), name)
+				require.Equal(t, p.In == "path", p.Required, name)
+				s.validSchema(d, p.Schema)
+			}
+			require.Equal(t, strings.Count(path, "{"), count(places(op.Parameters), "path"), name)
+			if op.RequestBody != nil {
+				for _, c := range op.RequestBody.Content {
+					s.validSchema(d, c.Schema)
+				}
+			}
+			for status, r := range op.Responses {
+				require.NotEmpty(t, r.Description, name)
+				for _, c := range r.Content {
+					s.validSchema(d, c.Schema)
+				}
+				if status >= "4" && path != "/readyz" {
+					require.Contains(t, string(r.Content["application/json"].Schema), "Envelope", "%s %s", name, status)
+				}
+			}
+			open := op.Security != nil
+			_, refuses := op.Responses["401"]
+			require.Equal(t, !open, refuses, name)
 		}
 	}
 	require.Equal(t, want, got)
@@ -77,37 +96,16 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// wellDescribed asserts that one call's description is whole.
-func (s *scene) wellDescribed(d described, name, path string, op describedCall) {
-	s.Helper()
-	require.NotEmpty(s, op.Summary, name)
-	require.NotEmpty(s, op.Responses, name)
-	inPath := 0
-	for _, p := range op.Parameters {
-		require.Equal(s, p.In == "path", strings.Contains(path, "{"+p.Name+"}"), name)
-		require.Equal(s, p.In == "path", p.Required, name)
-		if p.In == "path" {
-			inPath++
-		}
-		s.validSchema(d, p.Schema)
+// places lists where parameters are.
+func places[P ~[]struct {
+	Name, In string
+	Required bool
+	Schema   json.RawMessage
+}](params P) (out []string) {
+	for _, p := range params {
+		out = append(out, p.In)
 	}
-	require.Equal(s, strings.Count(path, "{"), inPath, name)
-	if op.RequestBody != nil {
-		for _, c := range op.RequestBody.Content {
-			s.validSchema(d, c.Schema)
-		}
-	}
-	for status, r := range op.Responses {
-		require.NotEmpty(s, r.Description, name)
-		for _, c := range r.Content {
-			s.validSchema(d, c.Schema)
-		}
-		if status >= "4" && path != "/readyz" {
-			require.Contains(s, string(r.Content["application/json"].Schema), "Envelope", "%s %s", name, status)
-		}
-	}
-	_, refuses := op.Responses["401"]
-	require.Equal(s, op.Security == nil, refuses, name)
+	return out
 }
 
 // pattern is the described path that a concrete one is an instance of.

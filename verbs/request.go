@@ -66,7 +66,7 @@ func (g *Gateway) requestAsync(w http.ResponseWriter, r *http.Request, c *call, 
 	if refused := g.publishRequest(r.Context(), e); refused != nil {
 		g.pending.remove(e.ID)
 		g.metrics.request(refusedByGateway, 0)
-		writeJSON(w, http.StatusOK, refusal(c, e.ID, "", *refused))
+		writeJSON(w, http.StatusOK, g.refusal(c, e.ID, "", *refused))
 		return nil
 	}
 	g.metrics.request("async", 0)
@@ -111,7 +111,7 @@ func (g *Gateway) ask(ctx context.Context, c *call, in client.SandboxRequest, ea
 		refused = &r
 	}
 	g.metrics.request(refusedByGateway, time.Since(began))
-	return refusal(c, e.ID, "", *refused), nil
+	return g.refusal(c, e.ID, "", *refused), nil
 }
 
 // tellProgress hands progress entries on.
@@ -133,20 +133,20 @@ func wireProgress(r events.Reply) client.Progress {
 func (g *Gateway) unanswered(err error) events.Refusal {
 	switch {
 	case errors.Is(err, errNotAccepted):
-		return guard7(fmt.Sprintf("no worker took the request within %s", g.cfg.AcceptTimeout))
+		return g.guard7(fmt.Sprintf("no worker took the request within %s", g.cfg.AcceptTimeout))
 	case errors.Is(err, errForgotten):
 		return events.Refusal{
 			Message: words(err), Remediate: "Call request_sandbox() again.", Retryable: true, RetryAfterMS: 100,
 		}
 	case errors.Is(err, events.ErrFull):
-		return guard7(words(err))
+		return g.guard7(words(err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return events.Refusal{
 			Message:   fmt.Sprintf("the sandbox is still being made after %s", g.cfg.RequestLimit),
 			Remediate: "Call request_sandbox() again: it joins what is under way.", Retryable: true, RetryAfterMS: 1000,
 		}
 	default:
-		return guard7("Redis (the event bus) cannot be reached: " + words(err))
+		return g.guard7("Redis (the event bus) cannot be reached: " + words(err))
 	}
 }
 
@@ -182,11 +182,11 @@ func (g *Gateway) publishRequest(ctx context.Context, e events.Event) *events.Re
 			return nil
 		}
 		if errors.Is(err, events.ErrFull) {
-			r := guard7(words(err))
+			r := g.guard7(words(err))
 			return &r
 		}
 		if !wait(ctx, pause) {
-			r := guard7("Redis (the event bus) cannot be reached: " + words(err))
+			r := g.guard7("Redis (the event bus) cannot be reached: " + words(err))
 			return &r
 		}
 	}

@@ -243,7 +243,7 @@ func (s *scene) exactEvidence(body string) {
 		}
 		require.Len(s, ev, want, name)
 		env, ok := ev["env"].(map[string]any)
-		require.True(s, ok)
+		require.True(s, ok, name)
 		for k, v := range env {
 			require.NotEmpty(s, v, k)
 		}

@@ -73,7 +73,7 @@ func (g *Gateway) stream(ctx context.Context, c *call, f *follower, s *eventStre
 		result(reply.ID, g.replyEnvelope(c, f.id, reply))
 	case ctx.Err() != nil || f.told != nil: // gone, or long enough: who is still there connects again
 	default:
-		result("", refusal(c, f.id, "", g.unanswered(err)))
+		result("", g.refusal(c, f.id, "", g.unanswered(err)))
 	}
 }
 

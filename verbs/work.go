@@ -127,7 +127,7 @@ func (g *Gateway) writeState(ctx context.Context, e events.Event, out state.Outg
 		if _, err := g.cfg.Store.EndWork(ctx, e.Subject, d.TaskID, out); err != nil {
 			return fmt.Errorf("store that the work ended: %w", err)
 		}
-	default:
+	default: // nothing to store
 	}
 	return nil
 }

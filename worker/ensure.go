@@ -25,7 +25,7 @@ func (r *run) ensure(ctx context.Context, want events.Want) error {
 	name := containerName(e, r.slug)
 	for range tries {
 		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx) //nolint:wrapcheck // the cause steers the run
+			return context.Cause(ctx)
 		}
 		again, err := r.ensureOnce(ctx, e, name, want.Features)
 		if err != nil || !again {
@@ -129,7 +129,7 @@ func (r *run) mine(c engines.Container) bool {
 }
 
 // answers probes a container with the passwords from its environment, and reads off which features are active.
-func (w *Worker) answers(ctx context.Context, e engines.Engine, c engines.Container) (engines.Access, []string, bool) {
+func (*Worker) answers(ctx context.Context, e engines.Engine, c engines.Container) (engines.Access, []string, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for _, addr := range c.Addrs {
@@ -215,7 +215,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx) //nolint:wrapcheck // the cause steers the run
+		return context.Cause(ctx)
 	case <-t.C:
 		return nil
 	}

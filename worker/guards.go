@@ -41,11 +41,12 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 		return admitted{seen: seen}, refuseEngagement("the agent's container " + agentName(d.Event.Subject) + " is gone"), nil
 	}
 	project, err := w.cfg.Store.Project(ctx, seen.tenancy.Project)
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
+	unknown := errors.Is(err, state.ErrNotFound)
+	if err != nil && !unknown {
 		return refuseUnlessBus(fmt.Errorf("read project %s: %w", seen.tenancy.Project, err))
 	}
-	if err != nil || len(project.Services) == 0 {
-		return admitted{seen: seen}, refuseProject(seen.tenancy.Project, err != nil), nil
+	if unknown || len(project.Services) == 0 {
+		return admitted{seen: seen}, refuseProject(seen.tenancy.Project, unknown), nil
 	}
 	a, refusal := w.admit(project, q)
 	a.seen = seen
@@ -109,8 +110,9 @@ func (w *Worker) enabled(ctx context.Context) (bool, error) {
 		return true, nil
 	case events.SwitchOff:
 		return false, nil
+	default:
+		return w.cfg.Enabled, nil
 	}
-	return w.cfg.Enabled, nil
 }
 
 // switchFlag is the flag's name in the durable store.

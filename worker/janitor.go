@@ -107,8 +107,9 @@ func (w *Worker) judge(ctx context.Context, c engines.Container) (changed bool, 
 		return w.adopt(ctx, c)
 	case events.FateRecorded:
 		return w.restoreName(ctx, c)
+	default:
+		return false, nil
 	}
-	return false, nil
 }
 
 // restoreName gives a recorded container its name back where a replacement that died took it away.

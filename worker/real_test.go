@@ -106,6 +106,35 @@ func TestConcurrentRequestsShareOneProvision(t *testing.T) {
 	require.Len(t, r.containers(a), 2)
 }
 
+// One entry is delivered to two workers: the first one's lease runs out under its hands. One container for each engine,
+// one terminal reply.
+func TestOneEntryTwoWorkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(r *rig) { r.bcfg.Lease, r.bcfg.ClaimIdle = time.Second, 1200*time.Millisecond })
+	r.worker(func(c *worker.Config) { c.Beat = time.Hour })
+	a := r.slug("two")
+	r.project("p", []string{"postgres", "redis"}, nil)
+	r.start(a, "T-1", "p")
+	wait := r.ask(a, nil, nil)
+	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) > 0 }, "nothing was made")
+	r.worker(func(c *worker.Config) { c.Beat = 200 * time.Millisecond })
+	got := r.granted(wait())
+	require.Len(t, got, 2)
+	r.quiet()
+	require.Len(t, r.containers(a), 2, "one container for each engine")
+	replies, err := r.bus.Replies(t.Context(), a, r.asked, "")
+	require.NoError(t, err)
+	terminal := 0
+	for _, p := range replies {
+		if p.Terminal() {
+			terminal++
+		}
+	}
+	require.Equal(t, 1, terminal)
+	again := r.request(a)
+	require.Equal(t, got["postgres"].Instance, again["postgres"].Instance)
+}
+
 // A name that is taken by somebody else's container: an error that names it; the stranger lives.
 func TestStrangerIsNamedAndSpared(t *testing.T) {
 	t.Parallel()
@@ -334,14 +363,14 @@ func (d *deafRuntime) Inspect(ctx context.Context, id string) (engines.Container
 	if _, ok := d.broken.Load("inspect"); ok {
 		return engines.Container{}, engines.ErrUnavailable
 	}
-	return d.Runtime.Inspect(ctx, id) //nolint:wrapcheck // a double
+	return d.Runtime.Inspect(ctx, id)
 }
 
 func (d *deafRuntime) ListNamed(ctx context.Context, prefix string) ([]engines.Container, error) {
 	if _, ok := d.broken.Load("agents"); ok {
 		return nil, engines.ErrUnavailable
 	}
-	return d.Runtime.ListNamed(ctx, prefix) //nolint:wrapcheck // a double
+	return d.Runtime.ListNamed(ctx, prefix)
 }
 
 // awayStore is a state store that cannot be reached for projects.

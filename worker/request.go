@@ -55,7 +55,7 @@ type request struct {
 func (w *Worker) handleRequest(ctx context.Context, d events.Delivery) {
 	var q events.Requested
 	if err := json.Unmarshal(d.Event.Data, &q); err != nil || q.RequestID == "" {
-		w.settled(d, "dead-letter", func(ctx context.Context) error {
+		_ = w.settled(d, "dead-letter", func(ctx context.Context) error {
 			_, err := w.cfg.Bus.DeadLetter(ctx, d, "the data of sandbox.requested cannot be read")
 			return err
 		})
@@ -107,8 +107,9 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 		return true, nil
 	case events.Done:
 		r.log.done(string(begun.State), nil, adm.seen.tenancy)
+	default: // LOST and BUSY: it is no longer ours to answer
 	}
-	return false, nil // LOST, DONE and BUSY: there is nothing left to answer here
+	return false, nil
 }
 
 // hit checks the recorded containers of what is asked, and answers with them.

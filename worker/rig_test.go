@@ -37,6 +37,7 @@ type rig struct {
 	cfg     worker.Config
 	bcfg    events.Config
 	prefix  string // of every agent's slug here
+	asked   string // the last request's ID
 }
 
 func newRig(t *testing.T, change ...func(*rig)) *rig {
@@ -177,6 +178,7 @@ func (r *rig) end(slug string) {
 func (r *rig) ask(slug string, services []string, extensions map[string][]string) func() events.Reply {
 	r.t.Helper()
 	id := uuid.Must(uuid.NewV7()).String()
+	r.asked = id
 	r.publish(events.SandboxRequested, slug, events.Requested{RequestID: id, Role: "developer", Services: services, Extensions: extensions})
 	return func() (last events.Reply) {
 		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)

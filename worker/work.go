@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -71,7 +72,16 @@ func (w *Worker) markOwned(ctx context.Context, slug string, t events.Tenancy) {
 // handleForeign gives effect to an event that an outside choreographer put into the stream by plain XADD: it is
 // published anew under its own ID, then this entry is finished.
 func (w *Worker) handleForeign(ctx context.Context, d events.Delivery) {
-	if err := w.announce(ctx, d.Event); err != nil {
+	err := w.announce(ctx, d.Event)
+	var invalid *state.InvalidError
+	if errors.As(err, &invalid) { // it will never be taken
+		_ = w.settled(d, "dead-letter", func(ctx context.Context) error {
+			_, err := w.cfg.Bus.DeadLetter(ctx, d, invalid.Error())
+			return err
+		})
+		return
+	}
+	if err != nil {
 		w.cfg.Log.Warn().Err(err).Str("agent", d.Event.Subject).Str("event", string(d.Event.Type)).Msg("a foreign event could not be published; left for another delivery")
 		return
 	}
@@ -99,6 +109,7 @@ func (w *Worker) announce(ctx context.Context, e events.Event) error {
 			return fmt.Errorf("read event %s: %w", e.ID, err)
 		}
 		_, err = w.cfg.Store.EndWork(ctx, e.Subject, s.TaskID, out)
+	default: // it says nothing of an engagement
 	}
 	if err != nil {
 		return fmt.Errorf("store event %s: %w", e.ID, err)

@@ -45,7 +45,7 @@ func start(ctx context.Context, program string) (*server, error) {
 	s := &server{exited: make(chan error, 1), said: &bytes.Buffer{}, folder: folder}
 	tokens := filepath.Join(folder, "tokens")
 	// Its end is told by a signal, so that it cleans up even when the tour is interrupted.
-	s.process = exec.CommandContext(context.WithoutCancel(ctx), program, "dev", "--token-file", tokens) //nolint:gosec // ours
+	s.process = exec.CommandContext(context.WithoutCancel(ctx), program, "dev", "--token-file", tokens)
 	s.process.Env = append(os.Environ(), "ROBOCO_SANDBOX_LISTEN=127.0.0.1:0")
 	s.process.Stdout, s.process.Stderr = s.said, s.said
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches us alone
@@ -70,7 +70,7 @@ func (s *server) await(ctx context.Context, path string) error {
 		default:
 		}
 		var err error
-		text, err = os.ReadFile(path) //nolint:gosec // in our own folder
+		text, err = os.ReadFile(path)
 		return err == nil, nil
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *server) await(ctx context.Context, path string) error {
 	}
 	s.cell = "dev-" + u.Port()
 	s.client, err = client.New(client.Config{URL: s.url, Token: vars["ROBOCO_SANDBOX_TOKEN"]})
-	return err //nolint:wrapcheck // it says enough
+	return err
 }
 
 // stop ends the server as an operator would, and waits for it. Calling it again does nothing.
@@ -119,7 +119,7 @@ func (s *server) containers(ctx context.Context) ([]string, error) {
 }
 
 // anonymousVolumes are those of the server's containers.
-func (s *server) anonymousVolumes(ctx context.Context, containers []string) ([]string, error) {
+func (*server) anonymousVolumes(ctx context.Context, containers []string) ([]string, error) {
 	if len(containers) == 0 {
 		return nil, nil
 	}
@@ -144,7 +144,7 @@ func (s *server) expectNothing(ctx context.Context) error {
 
 // docker runs the docker command and gives the lines it printed.
 func docker(ctx context.Context, args ...string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "docker", args...).Output() //nolint:gosec // fixed commands
+	out, err := exec.CommandContext(ctx, "docker", args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("docker %s: %w", args[0], err)
 	}

@@ -131,8 +131,16 @@ func TestExitCodes(t *testing.T) {
 	dead := &gateway{Server: httptest.NewServer(http.NotFoundHandler())}
 	dead.Close()
 	for _, args := range [][]string{
-		{"nonsense"}, {"request", "--nonsense"}, {"rm"}, {"switch", "maybe"}, {"projects", "show"}, {"projects", "set", "p"},
-		{"request", "-x", "postgres"}, {"work", "start", "a"}, {"status", "extra"}, {"projects", "set", "p", "--bare", "-x", "a=b"},
+		{"nonsense"},
+		{"request", "--nonsense"},
+		{"rm"},
+		{"switch", "maybe"},
+		{"projects", "show"},
+		{"projects", "set", "p"},
+		{"request", "-x", "postgres"},
+		{"work", "start", "a"},
+		{"status", "extra"},
+		{"projects", "set", "p", "--bare", "-x", "a=b"},
 	} {
 		code, _, errs := g.run(t, args...)
 		require.Equal(t, exitUsage, code, args)

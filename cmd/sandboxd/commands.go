@@ -91,7 +91,7 @@ It needs ROBOCO_REDIS_URL and ROBOCO_DATABASE_URL; ROBOCO_SANDBOX_OPERATOR_TOKEN
 }
 
 // environmentTopic lists the variables.
-func (p program) environmentTopic() *cobra.Command {
+func (program) environmentTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Every variable that sandboxd reads, with its default. Durations are Go's (180s, 12h), sizes Docker's (512m), switches\n" +
 		"true or false. A value that does not parse, or an unknown ROBOCO_SANDBOX_ name, stops the start.\n\n")

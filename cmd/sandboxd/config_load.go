@@ -56,8 +56,8 @@ type variable struct {
 func variables() []variable {
 	t := reflect.TypeFor[config]()
 	var all []variable
-	for i := range t.NumField() {
-		tag := t.Field(i).Tag
+	for field := range t.Fields() {
+		tag := field.Tag
 		if name := tag.Get("env"); name != "" {
 			all = append(all, variable{Name: name, Default: tag.Get("envDefault"), About: tag.Get("about")})
 		}

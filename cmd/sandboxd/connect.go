@@ -65,7 +65,7 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 		for _, w := range warnings {
 			log.Warn().Str("redis", cfg.redisHost()).Msg(w)
 		}
-		return err //nolint:wrapcheck // named below
+		return err
 	})
 	if err != nil {
 		closeBoth()
@@ -101,7 +101,7 @@ func (p program) openStore(ctx context.Context, cfg config, log zerolog.Logger) 
 	var store state.Store
 	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
 		store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())})
-		return err //nolint:wrapcheck // named below
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s (ROBOCO_DATABASE_URL): %w", what, err)
@@ -135,7 +135,7 @@ func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger)
 			folder = filepath.Join(home, ".docker")
 		}
 	}
-	return docker.Open(ctx, docker.Config{ //nolint:wrapcheck // it names the engine's address
+	return docker.Open(ctx, docker.Config{
 		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Log: log,
 	})
 }

@@ -57,7 +57,7 @@ func readSeed(file string, port int) (seed, error) {
 	if file == "" {
 		return demoSeed(port), nil
 	}
-	text, err := os.ReadFile(file) //nolint:gosec // the user names it
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return seed{}, fmt.Errorf("--file: %w", err)
 	}

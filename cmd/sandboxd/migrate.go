@@ -52,7 +52,7 @@ func (p program) migrateTo(version *int64) func(context.Context, config, zerolog
 		var from, now int64
 		err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
 			from, now, err = state.Migrate(ctx, cfg.DatabaseURL, to)
-			return err //nolint:wrapcheck // named below
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%s (ROBOCO_DATABASE_URL): %w", what, err)

@@ -49,9 +49,9 @@ func install(t *testing.T) *installation {
 	)
 	t.Cleanup(func() {
 		for _, id := range in.containers() {
-			_ = exec.Command("docker", "rm", "-fv", id).Run() //nolint:noctx // after the test's context has ended
+			_ = exec.Command("docker", "rm", "-fv", id).Run()
 		}
-		_ = exec.Command("docker", "network", "rm", network).Run() //nolint:noctx // likewise
+		_ = exec.Command("docker", "network", "rm", network).Run()
 	})
 	return in
 }
@@ -59,7 +59,7 @@ func install(t *testing.T) *installation {
 // launch starts one process, and gives the value of a field of the log line that says it is up.
 func (in *installation) launch(command, field string) (cmd *exec.Cmd, value string) {
 	in.t.Helper()
-	cmd = exec.Command(in.binary, command) //nolint:noctx // it is stopped by signals
+	cmd = exec.Command(in.binary, command)
 	cmd.Env = in.env
 	logs, err := cmd.StderrPipe()
 	require.NoError(in.t, err)
@@ -134,7 +134,7 @@ func (in *installation) start(slug, task string) {
 
 // containers lists the IDs of what lives in this cell.
 func (in *installation) containers() []string {
-	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=roboco.sandbox.cell="+in.cell).Output() //nolint:noctx,gosec // a test's own label
+	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=roboco.sandbox.cell="+in.cell).Output()
 	require.NoError(in.t, err)
 	return strings.Fields(string(out))
 }

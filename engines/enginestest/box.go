@@ -159,7 +159,7 @@ func (b *box) client(t *testing.T, c engines.Credentials) Client {
 }
 
 // open opens a client for a connection string of this engine.
-func (b *box) open(ctx context.Context, url string) (Client, error) {
+func (*box) open(ctx context.Context, url string) (Client, error) {
 	scheme, _, _ := strings.Cut(url, "://")
 	return openers()[scheme].url(ctx, url)
 }

@@ -66,6 +66,6 @@ func (c *mongoClient) Fill(ctx context.Context) error {
 
 func (c *mongoClient) Drop(ctx context.Context) error { return c.db.Collection("fill").Drop(ctx) }
 
-func (c *mongoClient) Use(_ context.Context, feature string) error { return unknown(feature) }
+func (*mongoClient) Use(_ context.Context, feature string) error { return unknown(feature) }
 
 func (c *mongoClient) Close(ctx context.Context) { _ = c.client.Disconnect(ctx) }

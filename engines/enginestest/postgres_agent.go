@@ -218,8 +218,8 @@ func (b *box) twoDatabasesAtOnce(t *testing.T) {
 }
 
 // execAt runs one statement over a connection of its own.
-func execAt(ctx context.Context, url, sql string) error {
-	conn, err := pgx.Connect(ctx, url)
+func execAt(ctx context.Context, at, sql string) error {
+	conn, err := pgx.Connect(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -234,13 +234,12 @@ func execAt(ctx context.Context, url, sql string) error {
 // would lead an administrator astray, and has them activated again while clients are connected.
 func (b *box) extendedEverywhere(t *testing.T) {
 	conn := b.in(t, "", "", "")
-	do(t, conn, "CREATE ROLE other LOGIN PASSWORD 'other'", "CREATE DATABASE bare TEMPLATE template0 OWNER other",
-		"ALTER DATABASE bare SET default_transaction_read_only = on", "ALTER DATABASE bare SET search_path = nowhere",
+	do(t, conn, "CREATE ROLE other LOGIN PASSWORD 'other'", "CREATE DATABASE bare TEMPLATE template0 OWNER other")
+	client := b.in(t, "bare", "other", "other") // before the settings: they are for new sessions, such as the administrator's
+	do(t, conn, "ALTER DATABASE bare SET default_transaction_read_only = on", "ALTER DATABASE bare SET search_path = nowhere",
 		"ALTER DATABASE bare SET role = sandbox", "ALTER DATABASE bare SET statement_timeout = '1ms'",
 		"CREATE DATABASE closed ALLOW_CONNECTIONS false")
-	client := b.in(t, "bare", "other", "other")
 	require.NoError(t, b.engine.Activate(t.Context(), b.access, b.engine.Features))
-	do(t, client, "SET default_transaction_read_only = off", "SET search_path = public", "SET statement_timeout = 0")
 	b.useExtensions(t, client)
 	var inTemplates int
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'template%'").Scan(&inTemplates))

@@ -15,12 +15,17 @@ import (
 
 // Runtime is what the suite needs of a container engine. Errors are those of package engines.
 type Runtime interface {
-	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
-	Create(ctx context.Context, l engines.Launch) (id string, err error)
-	Start(ctx context.Context, id string) error
+	Maker
 	Inspect(ctx context.Context, idOrName string) (engines.Container, error)
 	Logs(ctx context.Context, id string, lines int) (string, error)
 	WaitExit(ctx context.Context, id string) (exitCode int, err error)
+}
+
+// Maker makes containers and takes them away.
+type Maker interface {
+	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
+	Create(ctx context.Context, l engines.Launch) (id string, err error)
+	Start(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string, grace time.Duration) error
 }
 

@@ -8,7 +8,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -113,7 +112,7 @@ func needDocker(t testing.TB) {
 func run() (addr string, stop func(), err error) {
 	name := "sandboxd-events-test-" + strings.ToLower(rand.Text()[:10])
 	const serve = `redis-server --save "" --appendonly no --maxmemory-policy noeviction >/dev/null & cat >/dev/null; kill -9 $!`
-	cmd := exec.Command("docker", "run", "--rm", "-i", "--name", name, "-p", "127.0.0.1::6379", "--entrypoint", "sh", Image, "-c", serve) //nolint:gosec,noctx // a test's own container, which outlives the test that starts it
+	cmd := exec.Command("docker", "run", "--rm", "-i", "--name", name, "-p", "127.0.0.1::6379", "--entrypoint", "sh", Image, "-c", serve) // it outlives the test that starts it
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return "", nil, err
@@ -141,7 +140,7 @@ func answering(name string) (string, error) {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	last := errors.New("it was never asked")
+	var last error
 	for {
 		out, err := exec.CommandContext(ctx, "docker", "port", name, "6379/tcp").Output()
 		if err == nil {

@@ -37,7 +37,7 @@ func runAtOnce(t *testing.T, open Open) {
 
 	t.Run("one makes a project", func(t *testing.T) {
 		var made atomic.Int32
-		together(t, func(i int) error {
+		together(t, func(int) error {
 			_, created, err := s.PutProject(ctx, state.Project{Slug: "p", Services: []string{"redis"}})
 			if created {
 				made.Add(1)

@@ -18,6 +18,8 @@ const (
 )
 
 // shared is the one server of this test process: what a start costs is paid once for all tests.
+//
+//nolint:gochecknoglobals // a server per test process, not per test
 var shared struct {
 	sync.Mutex
 	server *Server

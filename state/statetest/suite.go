@@ -81,7 +81,7 @@ func sum(token string) []byte {
 // event is an event to be owed, with an ID of its own.
 func event(kind string) state.Outgoing {
 	id := uuid.Must(uuid.NewV7()).String()
-	return state.Outgoing{EventID: id, Event: []byte(fmt.Sprintf(`{"id": %q,  "type":%q}`, id, kind))}
+	return state.Outgoing{EventID: id, Event: fmt.Appendf(nil, `{"id": %q,  "type":%q}`, id, kind)}
 }
 
 func stored(t *testing.T, at time.Time) {

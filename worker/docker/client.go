@@ -59,7 +59,7 @@ type Runtime struct {
 	pullMu    sync.Mutex
 	pulls     map[string]*pull // by normalized reference; guarded by pullMu
 	pulling   sync.WaitGroup
-	closing   context.Context
+	closing   context.Context //nolint:containedctx // the life of pulls that no caller owns
 	close     context.CancelFunc
 
 	networkMu sync.Mutex // one creation at a time in this process
@@ -100,7 +100,7 @@ func dial(ep endpoint, cfg Config) (*Runtime, error) {
 	}
 	cli, err := client.NewClientWithOpts(opts...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("container engine at %s: %w", ep.host, err)
 	}
 	r := &Runtime{
 		cli: cli, events: &http.Client{Transport: tr}, endpoint: ep, log: cfg.Log,
@@ -157,7 +157,10 @@ func (r *Runtime) Close() error {
 	r.close()
 	r.pulling.Wait()
 	r.events.CloseIdleConnections()
-	return r.cli.Close()
+	if err := r.cli.Close(); err != nil {
+		return fmt.Errorf("close the container engine's connections: %w", err)
+	}
+	return nil
 }
 
 // limit bounds one short call.

@@ -249,7 +249,7 @@ func dropImages() error {
 	defer cancel()
 	all, err := api.ImageList(ctx, image.ListOptions{})
 	if err != nil {
-		return nil //nolint:nilerr // no engine, no images
+		return nil
 	}
 	for _, i := range all {
 		for _, tag := range i.RepoTags {

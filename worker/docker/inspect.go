@@ -13,7 +13,6 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/go-connections/nat"
 
 	"github.com/roboco/sandboxd/engines"
 )
@@ -145,7 +144,7 @@ func exposed(cfg *container.Config) int {
 	}
 	lowest := 0
 	for p := range cfg.ExposedPorts {
-		if n := nat.Port(p).Int(); nat.Port(p).Proto() == "tcp" && (lowest == 0 || n < lowest) {
+		if n := p.Int(); p.Proto() == "tcp" && (lowest == 0 || n < lowest) {
 			lowest = n
 		}
 	}

@@ -101,7 +101,7 @@ func (p *pull) read(stream io.Reader) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return err
+			return fmt.Errorf("read the progress: %w", err)
 		case m.Error != nil:
 			return m.Error
 		}

@@ -96,7 +96,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	var all errgroup.Group
 	for i := range callers {
 		var once sync.Once
-		image := []string{"some/image", "docker.io/some/image:latest"}[i%2]
+		image := []string{"image", "library/image:latest"}[i%2]
 		all.Go(func() error {
 			return r.EnsureImage(t.Context(), image, func(p engines.PullProgress) {
 				if want := (engines.PullProgress{Image: image, Done: 1, Total: 2}); p != want {

@@ -77,7 +77,7 @@ func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
 	only, err := filters.ToJSON(filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionDie))))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the filter of the event feed: %w", err)
 	}
 	query := url.Values{"filters": {only}}
 	// The engine answers a moment before it subscribes. By its own clock, "since" closes that gap.
@@ -86,7 +86,7 @@ func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/v"+r.cli.ClientVersion()+"/events?"+query.Encode(), nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the call for the event feed: %w", err)
 	}
 	resp, err := r.events.Do(req)
 	if err != nil {

@@ -32,9 +32,8 @@ type agent struct {
 func (c *chaos) agents(ctx context.Context) <-chan struct{} {
 	var all sync.WaitGroup
 	for i := range c.o.Agents {
-		a := &agent{c: c, slug: slugOf(i), leased: i%6 == 0, dice: newDice(c.o.Seed, 100+uint64(i))} //nolint:gosec // a small count
-		all.Add(1)
-		go func() { defer all.Done(); a.live(ctx) }()
+		a := &agent{c: c, slug: slugOf(i), leased: i%6 == 0, dice: newDice(c.o.Seed, 100+uint64(i))}
+		all.Go(func() { ; a.live(ctx) })
 	}
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
@@ -193,6 +192,5 @@ func (a *agent) ask(tag string) {
 		owner = events.OwnerLease
 	}
 	collect := a.c.request(a.slug, a.project, q, Asked{Task: a.task, Owner: owner})
-	a.waits.Add(1)
-	go func() { defer a.waits.Done(); collect() }()
+	a.waits.Go(func() { ; collect() })
 }

@@ -13,7 +13,7 @@ type dice struct {
 }
 
 func newDice(seed, stream uint64) *dice {
-	return &dice{rng: rand.New(rand.NewPCG(seed, stream))} //nolint:gosec // reproducible, not secret
+	return &dice{rng: rand.New(rand.NewPCG(seed, stream))}
 }
 
 // below gives 0 to n-1; 0 when n is not positive.

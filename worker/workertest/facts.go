@@ -27,7 +27,7 @@ type facts struct {
 	garbage int
 	anew    int // publications of a request that Redis had forgotten
 
-	over    context.Context
+	over    context.Context //nolint:containedctx // when agents are to stop
 	overNow context.CancelFunc
 }
 

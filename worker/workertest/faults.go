@@ -90,9 +90,7 @@ func (c *chaos) engineFault() {
 
 // after runs f later, at the latest before the run comes to rest.
 func (c *chaos) after(d time.Duration, f func()) {
-	c.timers.Add(1)
-	go func() {
-		defer c.timers.Done()
+	c.timers.Go(func() {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -100,7 +98,7 @@ func (c *chaos) after(d time.Duration, f func()) {
 		case <-c.stop:
 		}
 		f()
-	}()
+	})
 }
 
 // flush empties Redis, and keeps the audit of before in the same transaction.

@@ -36,7 +36,7 @@ func (c *chaos) supervise(ctx context.Context, p *Process) error {
 	for life := 1; ; life++ {
 		err := c.newWorker(p, life).Run(ctx)
 		if err == nil || ctx.Err() != nil || p.life.Err() != nil || !errors.Is(err, engines.ErrUnavailable) {
-			return err //nolint:wrapcheck // judged as it is
+			return err
 		}
 		c.facts.count("workers started again: no engine")
 		if !wait(ctx, 50*time.Millisecond) {

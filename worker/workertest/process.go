@@ -20,7 +20,7 @@ var errKilled = errors.New("the process was killed")
 type Process struct {
 	Name string
 
-	life context.Context // ends at the kill
+	life context.Context //nolint:containedctx // a process is its life; it ends at the kill
 	end  context.CancelFunc
 
 	mu      sync.Mutex

@@ -89,7 +89,7 @@ func (c *redisContainer) Close() error {
 }
 
 func docker(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput() //nolint:gosec // arguments of this file
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
 	}
@@ -134,7 +134,7 @@ func (b *redisBinary) Start(ctx context.Context) error {
 		return err
 	}
 	// Not bound to ctx: the server outlives the call that starts it.
-	b.cmd = exec.Command("redis-server", "--port", fmt.Sprint(b.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", //nolint:gosec,noctx // see above
+	b.cmd = exec.Command("redis-server", "--port", fmt.Sprint(b.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
 		"--appendfsync", "no", "--maxmemory-policy", "noeviction", "--dir", b.dir, "--logfile", "log")
 	if err := b.cmd.Start(); err != nil {
 		return fmt.Errorf("start redis-server: %w", err)
@@ -148,7 +148,7 @@ func (b *redisBinary) repair(ctx context.Context) error {
 		return fmt.Errorf("look for the append-only file: %w", err)
 	}
 	for _, m := range manifests {
-		fix := exec.CommandContext(ctx, "redis-check-aof", "--fix", m) //nolint:gosec // a path of ours
+		fix := exec.CommandContext(ctx, "redis-check-aof", "--fix", m)
 		fix.Stdin = strings.NewReader("y\ny\n")
 		_ = fix.Run() // what it cannot repair, the start will report
 	}
@@ -158,7 +158,7 @@ func (b *redisBinary) repair(ctx context.Context) error {
 func (b *redisBinary) Close() error { return b.Kill(context.Background()) }
 
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback, at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
@@ -171,7 +171,7 @@ func awaitRedis(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
-	defer rdb.Close() //nolint:errcheck // nothing is held
+	defer rdb.Close()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

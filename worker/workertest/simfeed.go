@@ -167,9 +167,7 @@ func (s *Sim) joinPull(image string) *pull {
 	}
 	p, takes, fails := &pull{done: make(chan struct{})}, s.dice.upTo(s.cfg.PullTo), s.dice.once(s.faults.badPull)
 	s.pulls[image] = p
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		over := !s.sleep(takes)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -178,7 +176,7 @@ func (s *Sim) joinPull(image string) *pull {
 		}
 		delete(s.pulls, image)
 		close(p.done)
-	}()
+	})
 	return p
 }
 

@@ -107,7 +107,7 @@ func (s *Sim) inOrder() []*box {
 	for _, b := range s.boxes {
 		all = append(all, b)
 	}
-	slices.SortFunc(all, func(a, b *box) int { return int(a.order) - int(b.order) }) //nolint:gosec // counts of containers
+	slices.SortFunc(all, func(a, b *box) int { return int(a.order) - int(b.order) })
 	return all
 }
 

@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) (violations int, err
 		if err != nil {
 			return 0, fmt.Errorf("open the log: %w", err)
 		}
-		defer f.Close() //nolint:errcheck // written unbuffered
+		defer f.Close()
 		o.Log = zerolog.New(f).With().Timestamp().Logger()
 	}
 	for range *runs {
@@ -73,19 +73,19 @@ func once(ctx context.Context, o workertest.Options, binary bool, out io.Writer)
 	if err != nil {
 		return 0, fmt.Errorf("make a directory: %w", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(dir)
 	if binary {
 		o.Redis, err = workertest.RedisBinary(ctx, dir)
 	} else {
 		o.Redis, err = workertest.RedisContainer(ctx, fmt.Sprintf("chaos-redis-%d", os.Getpid()))
 	}
 	if err != nil {
-		return 0, err //nolint:wrapcheck // it says everything
+		return 0, err
 	}
-	defer o.Redis.Close() //nolint:errcheck // killed and removed
+	defer o.Redis.Close()
 	r, err := workertest.Chaos(ctx, o)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // it says everything
+		return 0, err
 	}
 	fmt.Fprint(out, r)
 	return len(r.Violations), nil

@@ -53,15 +53,26 @@ func (g *Gateway) serve(rt route) http.Handler {
 			g.metrics.observe(c, r.Method, out.status, time.Since(began))
 		}()
 		r = r.WithContext(ctx)
-		r.Body = http.MaxBytesReader(out, r.Body, g.cfg.MaxBody)
+		whole := r.Body
+		r.Body = http.MaxBytesReader(out, whole, g.cfg.MaxBody)
 		if err := g.admit(r, rt, c); err != nil {
+			drain(out, whole)
 			g.fail(out, c, err)
 			return
 		}
 		if err := rt.handle(out, r, c); err != nil && out.status == 0 {
+			drain(out, whole)
 			g.fail(out, c, err)
 		}
 	})
+}
+
+// drain reads what is left of the body of a refused call, within limits: a connection that is closed over unread bytes
+// is reset, and the answer lost with it.
+func drain(w http.ResponseWriter, body io.Reader) {
+	const most, patience = 256 << 10, 2 * time.Second
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience))
+	_, _ = io.CopyN(io.Discard, body, most)
 }
 
 // begin gives the call its names: what the caller sent, where it is well-formed, else new ones.

@@ -65,6 +65,7 @@ func inputTests() []test {
 				a := s.call(slug, x.method, x.path, big, "Accept: application/json, text/event-stream")
 				require.Equal(s, http.StatusRequestEntityTooLarge, a.status, "%s: %s", x.path, a.body)
 				s.refused(a, http.StatusRequestEntityTooLarge, client.CodeTooLarge)
+				s.refused(s.call("nobody", x.method, x.path, big), http.StatusUnauthorized, client.CodeUnauthorized)
 			}
 		}},
 		{"work-ending verbs: unknown fields and shapes are 422", func(s *scene) {

@@ -18,7 +18,8 @@ images: ## Make the engine images that are missing: pulled, or built from Debian
 	@images/build.sh
 
 .PHONY: demo
-demo: images build ## A tour on real containers: a developer agent gets databases, uses them, is done
+demo: images ## A tour on real containers: a developer agent gets databases, uses them, is done
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/sandboxd ./cmd/demo
 	@$(BIN)/demo -sandboxd $(BIN)/sandboxd
 
 .PHONY: up

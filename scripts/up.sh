@@ -31,7 +31,8 @@ build_image() {
   arch=$(docker version --format '{{.Server.Arch}}')
   mkdir -p "$context"
   CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -o "$context/" ./cmd/sandboxd ./cmd/sandbox
-  docker build --quiet --tag sandboxd:latest --file images/sandboxd/Dockerfile "$context" >/dev/null
+  docker build --tag sandboxd:latest --file images/sandboxd/Dockerfile "$context" >"$context.log" 2>&1 ||
+    { cat "$context.log" >&2; die "the image could not be built"; }
 }
 
 # not_ready lists the services that are not ready yet.

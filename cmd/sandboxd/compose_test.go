@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +52,71 @@ func (c composed) address(t *testing.T, service string) string {
 	return got[0]
 }
 
+// as is a client with this token.
+func (c composed) as(t *testing.T, token string) *client.Client {
+	t.Helper()
+	cl, err := client.New(client.Config{URL: "http://127.0.0.1:" + c.port, Token: token})
+	require.NoError(t, err)
+	return cl
+}
+
+// works takes an agent through everything that touches the stores, so that what their users may do is enough. It leaves
+// a sandbox behind.
+func (c composed) works(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	settings, err := os.ReadFile(c.file)
+	require.NoError(t, err)
+	token := regexp.MustCompile(`(?m)^ROBOCO_SANDBOX_OPERATOR_TOKEN=(.+)$`).FindSubmatch(settings)
+	require.NotNil(t, token)
+	operator := c.as(t, string(token[1]))
+	_, err = operator.PutProject(ctx, client.Project{Slug: "shop", Name: "Shop", Services: []string{"redis"}})
+	require.NoError(t, err)
+	agent, err := operator.CreateAgent(ctx, c.name, "developer")
+	require.NoError(t, err)
+	conductor, err := operator.CreateAgent(ctx, "conductor", "choreographer")
+	require.NoError(t, err)
+	developer, choreographer := c.as(t, agent.Token), c.as(t, conductor.Token)
+	start := func(event string) {
+		_, err := choreographer.PublishEvent(ctx, client.Event{
+			ID: event, Type: "work.started", Source: "test", Subject: c.name,
+			Data: json.RawMessage(`{"task_id": "T-1", "project": "shop", "status": "in_progress", "owner": "lease"}`),
+		})
+		require.NoError(t, err)
+	}
+	start("e-1")
+	first, err := developer.RequestSandbox(ctx, client.SandboxRequest{}, nil)
+	require.NoError(t, err)
+	require.True(t, c.reaches(t, c.name+"_default", first.Evidence["redis"].Host, "6379"), "its name resolves for agents")
+
+	ids := dockerLines(t, "ps", "-q", "--filter", "label=com.docker.compose.project="+c.name, "--filter", "label=com.docker.compose.service=redis")
+	dockerLines(t, append([]string{"restart", "--time", "5"}, ids...)...)
+	var again *client.Envelope
+	require.Eventually(t, func() bool {
+		again, err = developer.RequestSandbox(ctx, client.SandboxRequest{}, nil)
+		return err == nil
+	}, time.Minute, 200*time.Millisecond, "after a restart of Redis: %v", err)
+	require.Equal(t, first.Evidence["redis"].Password, again.Evidence["redis"].Password, "Redis forgot nothing")
+
+	logs, err := developer.Logs(ctx, client.LogsFilter{})
+	require.NoError(t, err)
+	require.Contains(t, logs.Logs, "redis")
+	all, err := operator.Sandboxes(ctx)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	_, err = operator.SetFlag(ctx, nil)
+	require.NoError(t, err)
+	_, err = developer.EndWork(ctx, "i_am_done", "")
+	require.NoError(t, err)
+	ours := []string{"ps", "-aq", "--filter", "label=roboco.sandbox.owner=roboco-agent-" + c.name}
+	require.Eventually(t, func() bool { return len(dockerLines(t, ours...)) == 0 }, 30*time.Second, 50*time.Millisecond)
+
+	start("e-2")
+	_, err = developer.RequestSandbox(ctx, client.SandboxRequest{}, nil)
+	require.NoError(t, err)
+	require.Len(t, dockerLines(t, ours...), 1)
+}
+
 func freePort(t *testing.T) string {
 	t.Helper()
 	var lc net.ListenConfig
@@ -81,10 +150,12 @@ func TestComposeKeepsTheStoresApart(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, health.Ready, "%v", health.Checks)
 
-	c.script(t, "down.sh")
+	c.works(t)
+	c.script(t, "down.sh") // with a sandbox that lives
 	for _, kind := range [][]string{{"ps", "-aq"}, {"network", "ls", "-q"}, {"volume", "ls", "-q"}} {
 		left := dockerLines(t, append(kind, "--filter", "label=com.docker.compose.project="+c.name)...)
 		require.Empty(t, left, strings.Join(kind, " "))
 	}
+	require.Empty(t, dockerLines(t, "ps", "-aq", "--filter", "label=roboco.sandbox.owner=roboco-agent-"+c.name))
 	require.NoFileExists(t, c.file)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,21 +107,26 @@ func TestConcurrentRequestsShareOneProvision(t *testing.T) {
 	require.Len(t, r.containers(a), 2)
 }
 
-// One entry is delivered to two workers: the first one's lease runs out under its hands. One container for each engine,
-// one terminal reply.
+// One entry is delivered to two workers: the first hangs in the middle of its run and lets its lease run out. One
+// container for each engine, one terminal reply, also after the first has woken up again.
 func TestOneEntryTwoWorkers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(r *rig) { r.bcfg.Lease, r.bcfg.ClaimIdle = time.Second, 1200*time.Millisecond })
-	r.worker(func(c *worker.Config) { c.Beat = time.Hour })
+	r := newRig(t)
+	stuck := &stuckRuntime{Runtime: r.cfg.Runtime, wake: make(chan struct{})}
+	wake := sync.OnceFunc(func() { close(stuck.wake) })
+	r.worker(func(c *worker.Config) { c.Runtime, c.Beat, c.Slots = stuck, time.Hour, 1 })
+	t.Cleanup(wake) // before the worker is stopped
 	a := r.slug("two")
-	r.project("p", []string{"postgres", "redis"}, nil)
+	r.project("p", []string{"redis", "mongo"}, nil)
 	r.start(a, "T-1", "p")
 	wait := r.ask(a, nil, nil)
-	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) > 0 }, "nothing was made")
-	r.worker(func(c *worker.Config) { c.Beat = 200 * time.Millisecond })
+	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) == 2 }, "nothing was made")
+	r.worker()
 	got := r.granted(wait())
 	require.Len(t, got, 2)
+	wake()
 	r.quiet()
+	r.eventually(30*time.Second, func() bool { return stuck.started.Load() == 2 }, "the first worker never woke up")
 	require.Len(t, r.containers(a), 2, "one container for each engine")
 	replies, err := r.bus.Replies(t.Context(), a, r.asked, "")
 	require.NoError(t, err)
@@ -132,7 +138,8 @@ func TestOneEntryTwoWorkers(t *testing.T) {
 	}
 	require.Equal(t, 1, terminal)
 	again := r.request(a)
-	require.Equal(t, got["postgres"].Instance, again["postgres"].Instance)
+	require.Equal(t, got["redis"].Instance, again["redis"].Instance)
+	require.Equal(t, got["mongo"].Instance, again["mongo"].Instance)
 }
 
 // A name that is taken by somebody else's container: an error that names it; the stranger lives.
@@ -371,6 +378,19 @@ func (d *deafRuntime) ListNamed(ctx context.Context, prefix string) ([]engines.C
 		return nil, engines.ErrUnavailable
 	}
 	return d.Runtime.ListNamed(ctx, prefix)
+}
+
+// stuckRuntime hangs before it starts a container, until it is woken up.
+type stuckRuntime struct {
+	worker.Runtime
+	wake    chan struct{}
+	started atomic.Int32
+}
+
+func (s *stuckRuntime) Start(ctx context.Context, id string) error {
+	<-s.wake
+	defer s.started.Add(1)
+	return s.Runtime.Start(ctx, id)
 }
 
 // awayStore is a state store that cannot be reached for projects.

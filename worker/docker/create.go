@@ -51,18 +51,29 @@ func (r *Runtime) Create(ctx context.Context, l engines.Launch) (string, error) 
 	return made.ID, nil
 }
 
-// Start starts a container that was created; one that runs already is no error. When it fails, the container is
-// removed, volumes and all: one that cannot start serves nobody.
+// startTries bounds how often one start is tried anew after its network was put right.
+const startTries = 3
+
+// Start starts a container that was created; one that runs already is no error. When its network has gone meanwhile, or
+// a twin of it was made by a process that starts at this moment, that is put right first. When it fails all the same,
+// the container is removed, volumes and all: one that cannot start serves nobody.
 func (r *Runtime) Start(ctx context.Context, id string) error {
 	sctx, cancel := r.limit(ctx)
 	defer cancel()
 	err := r.cli.ContainerStart(sctx, id, container.StartOptions{})
+	for try := 1; try < startTries && networkAtFault(err); try++ {
+		if herr := r.healNetwork(ctx, id); herr != nil {
+			err = errors.Join(err, herr)
+			break
+		}
+		err = r.cli.ContainerStart(sctx, id, container.StartOptions{})
+	}
 	if err == nil {
 		return nil
 	}
 	r.discard(ctx, id)
-	if errdefs.IsNotFound(err) && !strings.Contains(err.Error(), "No such container") {
-		// The network is what is missing, and "not found" would be taken for the container.
+	if networkAtFault(err) {
+		// "Not found" would be taken for the container.
 		return fmt.Errorf("start container %s: %s", id, err.Error())
 	}
 	return fmt.Errorf("start container %s: %w", id, classify(err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
@@ -87,6 +88,29 @@ func (r *Runtime) createNetwork(ctx context.Context, name string) ([]network.Sum
 		err = errors.New("it was removed as soon as it was made")
 	}
 	return found, err
+}
+
+// networkAtFault reports that a container did not start because its network is absent or bears a name that another one
+// bears too. The engine has no code for either: there are only its words.
+func networkAtFault(err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case errdefs.IsNotFound(err):
+		return !strings.Contains(err.Error(), "No such container")
+	}
+	return strings.Contains(err.Error(), "is ambiguous")
+}
+
+// healNetwork makes the network of a container that was created one that can be joined.
+func (r *Runtime) healNetwork(ctx context.Context, id string) error {
+	ictx, cancel := r.limit(ctx)
+	defer cancel()
+	c, err := r.cli.ContainerInspect(ictx, id)
+	if err != nil {
+		return fmt.Errorf("look up the network of container %s: %w", id, classify(err))
+	}
+	return r.EnsureNetwork(ctx, string(c.HostConfig.NetworkMode))
 }
 
 // dropTwins settles a race: the engine's check for a name in use is not atomic, and with two networks of one name no

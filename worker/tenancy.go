@@ -15,7 +15,6 @@ import (
 type sight struct {
 	tenancy   events.Tenancy // Task and Project empty: no engagement; Owner empty: its container is gone
 	hashOwner string
-	owned     bool // the engagement is owned by a container
 	owedOwned bool // the hash does not yet know that it is
 }
 
@@ -37,7 +36,6 @@ func (w *Worker) look(ctx context.Context, slug string) (sight, error) {
 	return sight{
 		tenancy:   events.Tenancy{Task: task, Project: project, Owner: w.presentOwner(alive, owned)},
 		hashOwner: hash.Owner,
-		owned:     owned,
 		owedOwned: alive != "" && !owned,
 	}, nil
 }

@@ -378,3 +378,25 @@ func TestJanitorSparesARun(t *testing.T) {
 	require.Equal(t, got["redis"].Password, s.box(a, "redis").Env[engines.EnvPassword])
 	require.Len(t, s.boxes(a), 1)
 }
+
+// An end, a request and a janitor's pass in between, again and again: the new sandbox lives.
+func TestJanitorBetweenEndAndRequest(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.with(nil)
+	s.project("p", []string{"redis"}, nil)
+	a := s.slug("a")
+	for range 20 {
+		s.start(a, "T-1", "p")
+		s.request(a)
+		s.end(a)
+		s.start(a, "T-1", "p")
+		wait := s.ask(a, nil, nil)
+		require.NoError(t, s.pass(nil))
+		got := s.granted(wait())["redis"].Password
+		require.NoError(t, s.pass(nil))
+		require.Equal(t, got, s.request(a)["redis"].Password)
+		s.end(a)
+	}
+	s.empty(a)
+}

@@ -195,7 +195,9 @@ type cuedRedis struct{ c *cues }
 func (cuedRedis) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessPipelineHook does nothing.
-func (cuedRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (cuedRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // ProcessHook meets the cues of a script.
 func (h cuedRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

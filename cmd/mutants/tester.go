@@ -84,7 +84,7 @@ func (t *tester) test(ctx context.Context, m mutant, overlay string) (verdict, e
 	if m.Run != "" {
 		args = append(args, "-run", m.Run)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, m.In)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, m.In)...) //nolint:gosec // the arguments are the catalogue's
 	cmd.Dir = t.root
 	if m.Full {
 		cmd.Env = append(os.Environ(), "REQUIRE_DOCKER=1")
@@ -103,7 +103,7 @@ func (t *tester) test(ctx context.Context, m mutant, overlay string) (verdict, e
 }
 
 // violated finds the invariants in a fault run's report, with how often each was violated.
-var violated = regexp.MustCompile(`\b([HRILF]\d{1,2}) \((\d+)\)`) //nolint:gochecknoglobals // a constant
+var violated = regexp.MustCompile(`\b([HRILF]\d{1,2}) \((\d+)\)`)
 
 // read finds in the tests' output what failed. A mutant that does not compile has shown nothing, and is an error.
 func read(m mutant, out []byte, errs string, failed bool) (verdict, error) {

@@ -32,14 +32,14 @@ func TestCallersThatHangUp(t *testing.T) {
 	var g errgroup.Group
 	for i, dev := range devs {
 		g.Go(func() error {
-			dice := rand.New(rand.NewPCG(1, uint64(i))) //nolint:gosec // any number will do
+			dice := rand.New(rand.NewPCG(1, uint64(i)))
 			for range calls - 1 {
 				ctx, hangUp := context.WithTimeout(t.Context(), time.Duration(dice.IntN(40))*time.Millisecond)
 				_, _ = dev.RequestSandbox(ctx, client.SandboxRequest{}, nil) // whatever came of it
 				hangUp()
 			}
 			_, err := dev.RequestSandbox(t.Context(), client.SandboxRequest{}, nil)
-			return err //nolint:wrapcheck // it is the test's
+			return err
 		})
 	}
 	require.NoError(t, g.Wait())

@@ -104,10 +104,10 @@ func (s *rig) serve(ctx context.Context, addr string) (err error) {
 		}
 	})
 	if s.token, err = s.whole.Agent(ctx, agent, "developer"); err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	s.choreographer, err = s.whole.Agent(ctx, "bench-choreographer", "choreographer")
-	return err //nolint:wrapcheck // wrapped where it arose
+	return err
 }
 
 // stop takes everything down, in the reverse order, sandboxes included.

@@ -59,7 +59,7 @@ func (s *soak) close() { _ = s.rdb.Close() }
 func (s *soak) live(ctx context.Context, progress io.Writer) error {
 	operator, err := s.system.Client(s.system.Operator)
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	_, err = operator.PutProject(ctx, client.Project{Slug: "soak", Name: "soak", Services: []string{"postgres", "redis", "mongo"}})
 	if err != nil {
@@ -67,11 +67,11 @@ func (s *soak) live(ctx context.Context, progress io.Writer) error {
 	}
 	token, err := s.system.Agent(ctx, "conductor", "choreographer")
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	chief, err := s.system.Client(token)
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	began := time.Now()
 	watching, stop := context.WithCancel(ctx)
@@ -94,11 +94,11 @@ func (s *soak) live(ctx context.Context, progress io.Writer) error {
 func (s *soak) agent(ctx context.Context, chief *client.Client, slug string) error {
 	token, err := s.system.Agent(ctx, slug, "developer")
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	dev, err := s.system.Client(token)
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped where it arose
+		return err
 	}
 	for task := 1; s.asked.Load() < s.requests; task++ {
 		data, err := json.Marshal(map[string]string{"task_id": "T-" + strconv.Itoa(task), "project": "soak", "owner": "lease"})

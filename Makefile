@@ -38,6 +38,14 @@ bench: images build ## Measure what users wait for, beside the machine's own flo
 chaos: images build ## A long fault run: the real worker and bus, a simulated container engine (CHAOS= for flags)
 	@$(BIN)/chaos $(CHAOS)
 
+.PHONY: mutants
+mutants: images build ## Break the protocol in every way of a catalogue; the tests must notice each (MUTANTS= for flags)
+	@$(BIN)/mutants $(MUTANTS)
+
+.PHONY: soak
+soak: images build ## 100,000 requests on one system: Redis's memory, goroutines and files stay flat (SOAK= for flags)
+	@$(BIN)/soak $(SOAK)
+
 .PHONY: build
 build: ## Build sandboxd and sandbox into .bin
 	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...

@@ -53,15 +53,23 @@ func newRig(t *testing.T, change ...func(*rig)) *rig {
 		t.Skip("no container engine: ", err)
 	}
 	t.Cleanup(func() { _ = rt.Close() })
+	r := prepare(t, eventstest.StartRedis(t), append([]func(*rig){func(r *rig) { r.runtime, r.cfg.Runtime = rt, rt }}, change...)...)
+	t.Cleanup(r.sweep)
+	return r
+}
+
+// prepare makes what every rig has, whatever its container engine is.
+func prepare(t *testing.T, addr string, change ...func(*rig)) *rig {
+	t.Helper()
 	b := make([]byte, 4)
 	_, _ = rand.Read(b)
 	id := hex.EncodeToString(b)
 	catalog := engines.Builtin()
-	r := &rig{t: t, runtime: rt, redis: eventstest.StartRedis(t), prefix: "t" + id}
+	r := &rig{t: t, redis: addr, prefix: "t" + id}
 	r.store = state.NewMemory(state.Catalog{Services: catalog.Names(), Features: catalog.Allowed()})
 	r.bcfg = events.Config{Cell: "c" + id, Lease: 3 * time.Second, ClaimIdle: 4 * time.Second, Log: zerolog.Nop()}
 	r.cfg = worker.Config{
-		Store: r.store, Engines: catalog, Runtime: rt, Roles: []string{"developer", "qa"},
+		Store: r.store, Engines: catalog, Roles: []string{"developer", "qa"},
 		Cell: r.bcfg.Cell, Network: "sandboxd-test-" + id, Enabled: true,
 		Grace: time.Hour, JanitorInterval: time.Hour, Beat: 500 * time.Millisecond, Drain: 5 * time.Second,
 		Log: zerolog.New(io.Discard),
@@ -75,14 +83,15 @@ func newRig(t *testing.T, change ...func(*rig)) *rig {
 	r.bus = r.newBus(t)
 	r.rdb = redis.NewClient(&redis.Options{Addr: r.redis})
 	t.Cleanup(func() { _ = r.rdb.Close() })
-	t.Cleanup(r.sweep)
 	return r
 }
 
-func (r *rig) newBus(t *testing.T) *events.Bus {
+func (r *rig) newBus(t *testing.T, hooks ...redis.Hook) *events.Bus {
 	t.Helper()
-	opts := &redis.Options{Addr: r.redis}
-	calls, blocking := redis.NewClient(opts), redis.NewClient(opts)
+	calls, blocking := redis.NewClient(&redis.Options{Addr: r.redis}), redis.NewClient(&redis.Options{Addr: r.redis})
+	for _, h := range hooks {
+		calls.AddHook(h)
+	}
 	t.Cleanup(func() { _ = calls.Close(); _ = blocking.Close() })
 	bus := events.New(calls, blocking, r.bcfg)
 	_, err := bus.Check(t.Context())
@@ -94,9 +103,11 @@ func (r *rig) newBus(t *testing.T) *events.Bus {
 func (r *rig) worker(change ...func(*worker.Config)) (w *worker.Worker, stop func()) {
 	r.t.Helper()
 	cfg := r.cfg
-	cfg.Bus = r.newBus(r.t)
 	for _, f := range change {
 		f(&cfg)
+	}
+	if cfg.Bus == nil {
+		cfg.Bus = r.newBus(r.t)
 	}
 	w = worker.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())

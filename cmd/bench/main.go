@@ -31,7 +31,7 @@ func run(ctx context.Context, rounds, hits int, out string) error {
 		return err
 	}
 	defer s.stop()
-	b := bench{system: s, rounds: rounds, samples: map[string]samples{}}
+	b := bench{rig: s, rounds: rounds, samples: map[string]samples{}}
 	steps := []struct {
 		what string
 		do   func(context.Context) error

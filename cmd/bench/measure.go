@@ -17,7 +17,7 @@ import (
 
 // bench is one run: what was measured so far, by name.
 type bench struct {
-	*system
+	*rig
 	rounds  int
 	samples map[string]samples
 }
@@ -116,7 +116,7 @@ func (b *bench) hits(ctx context.Context, n int) error {
 // begin opts a project of its own into these services, and begins work on it.
 func (b *bench) begin(ctx context.Context, services []string) error {
 	project := "p-" + uuid.NewString()[:8]
-	if err := b.call(ctx, b.operator, http.MethodPut, "/api/v1/projects/"+project, map[string]any{"name": project, "sandbox_services": services}); err != nil {
+	if err := b.call(ctx, b.whole.Operator, http.MethodPut, "/api/v1/projects/"+project, map[string]any{"name": project, "sandbox_services": services}); err != nil {
 		return fmt.Errorf("make a project: %w", err)
 	}
 	data, err := json.Marshal(map[string]string{"task_id": "T-" + project, "project": project})
@@ -177,7 +177,7 @@ func (b *bench) call(ctx context.Context, token, method, path string, in any) er
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, b.url+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, b.whole.URL+path, body)
 	if err != nil {
 		return fmt.Errorf("make the call: %w", err)
 	}

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"time"
@@ -14,36 +11,33 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/cmd/internal/system"
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
-	"github.com/roboco/sandboxd/state"
-	"github.com/roboco/sandboxd/verbs"
-	"github.com/roboco/sandboxd/worker"
 	"github.com/roboco/sandboxd/worker/docker"
 )
 
 // trivial is the image whose containers do nothing: it comes with `make images`.
 const trivial = "roboco-sandbox-agent:latest"
 
-// system is a whole sandboxd in this process, over a real Redis and the real container engine.
-type system struct {
+// rig is a whole sandboxd in this process, over a real Redis and the real container engine.
+type rig struct {
 	runtime *docker.Runtime
 	engines engines.Registry
 	id      string
 	network string
-	url     string
+	whole   *system.System
 	// Tokens by who calls.
-	operator, choreographer, token string
-	closers                        []func()
+	choreographer, token string
+	closers              []func()
 }
 
 const agent = "bench"
 
 // start brings the system up; on an error nothing of it is left.
-func start(ctx context.Context) (s *system, err error) {
+func start(ctx context.Context) (s *rig, err error) {
 	id := uuid.NewString()[:8]
-	s = &system{id: id, network: "sandboxd-bench-" + id, engines: engines.Builtin()}
+	s = &rig{id: id, network: "sandboxd-bench-" + id, engines: engines.Builtin()}
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -62,17 +56,11 @@ func start(ctx context.Context) (s *system, err error) {
 	if err != nil {
 		return s, err
 	}
-	calls, blocking := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
-	bus := events.New(calls, blocking, events.Config{Cell: "bench-" + id, Log: zerolog.Nop()})
-	if _, err = bus.Check(ctx); err != nil {
-		return s, fmt.Errorf("redis: %w", err)
-	}
-	store := state.NewMemory(state.Catalog{Services: s.engines.Names(), Features: s.engines.Allowed()})
-	return s, s.serve(ctx, bus, store)
+	return s, s.serve(ctx, addr)
 }
 
 // startRedis runs the bus's own Redis as one more container.
-func (s *system) startRedis(ctx context.Context) (string, error) {
+func (s *rig) startRedis(ctx context.Context) (string, error) {
 	id, err := s.runtime.Create(ctx, engines.Launch{
 		Spec: engines.Spec{
 			Image: "redis:8-alpine", User: "redis", Port: 6379,
@@ -102,58 +90,28 @@ func (s *system) startRedis(ctx context.Context) (string, error) {
 }
 
 // serve starts one worker and one gateway, and makes the agent that asks.
-func (s *system) serve(ctx context.Context, bus *events.Bus, store state.Store) error {
-	w := worker.New(worker.Config{
-		Bus: bus, Store: store, Engines: s.engines, Runtime: s.runtime, Roles: verbs.DefaultRoles()[verbs.RequestSandbox],
-		Cell: "bench-" + s.id, Network: s.network, Enabled: true, Log: zerolog.Nop(),
+func (s *rig) serve(ctx context.Context, addr string) (err error) {
+	s.whole, err = system.Start(ctx, system.Config{
+		Redis: addr, Runtime: s.runtime, Engines: s.engines, Network: s.network, Workers: 1,
+		Bus: events.Config{Cell: "bench-" + s.id, Log: zerolog.Nop()},
 	})
-	s.operator = uuid.NewString()
-	g, err := verbs.New(verbs.Config{Bus: bus, Store: store, Engines: s.engines, OperatorToken: s.operator, Enabled: true, Log: zerolog.Nop()})
 	if err != nil {
-		return fmt.Errorf("gateway: %w", err)
+		return fmt.Errorf("start the system: %w", err)
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	server := &http.Server{Handler: g.Handler(), ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 3)
-	go func() { done <- w.Run(run) }()
-	go func() { done <- g.Run(run) }()
-	go func() { done <- server.Serve(l) }()
 	s.closers = append(s.closers, func() {
-		cancel()
-		_ = server.Close()
-		for range 3 {
-			if err := <-done; err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, context.Canceled) {
-				fmt.Fprintln(os.Stderr, "bench:", err)
-			}
+		if err := s.whole.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	})
-	s.url = "http://" + l.Addr().String()
-	if s.token, err = s.makeAgent(ctx, agent, "developer"); err != nil {
+	if s.token, err = s.whole.Agent(ctx, agent, "developer"); err != nil {
 		return err
 	}
-	s.choreographer, err = s.makeAgent(ctx, "bench-choreographer", "choreographer")
+	s.choreographer, err = s.whole.Agent(ctx, "bench-choreographer", "choreographer")
 	return err
 }
 
-func (s *system) makeAgent(ctx context.Context, slug, role string) (token string, err error) {
-	op, err := client.New(client.Config{URL: s.url, Token: s.operator})
-	if err != nil {
-		return "", fmt.Errorf("client: %w", err)
-	}
-	made, err := op.CreateAgent(ctx, slug, role)
-	if err != nil {
-		return "", fmt.Errorf("make agent %s: %w", slug, err)
-	}
-	return made.Token, nil
-}
-
 // stop takes everything down, in the reverse order, sandboxes included.
-func (s *system) stop() {
+func (s *rig) stop() {
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		s.closers[i]()
 	}

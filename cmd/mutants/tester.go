@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// tester runs tests on the module as it is, or with a mutant in it.
+type tester struct {
+	root string
+
+	mu       sync.Mutex
+	progress io.Writer
+}
+
+func (t *tester) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.progress, format, args...)
+}
+
+// verdict is what noticed a mutant.
+type verdict struct {
+	by []string // tests that failed, and invariants that were violated
+}
+
+func (v verdict) killed() bool { return len(v.by) > 0 }
+
+// sound demands that the tests of these mutants pass without them: each package and pattern once.
+func (t *tester) sound(ctx context.Context, chosen []mutant) error {
+	done := map[string]bool{}
+	for _, m := range chosen {
+		key := fmt.Sprint(m.In, m.Run, m.Full)
+		if done[key] {
+			continue
+		}
+		done[key] = true
+		v, err := t.test(ctx, m, "")
+		if err != nil {
+			return err
+		}
+		if v.killed() {
+			return fmt.Errorf("%w: %s: %s", errUnsound, m.In, strings.Join(v.by, ", "))
+		}
+		t.say("%-8s %s %s\n", "sound", m.In, m.Run)
+	}
+	return nil
+}
+
+// try runs the tests with one mutant in place.
+func (t *tester) try(ctx context.Context, m mutant) (verdict, error) {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return verdict{}, fmt.Errorf("make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	list, err := m.overlay(t.root, dir)
+	if err != nil {
+		return verdict{}, err
+	}
+	return t.test(ctx, m, list)
+}
+
+// test runs the tests that must notice m; overlay is empty for the module as it is.
+func (t *tester) test(ctx context.Context, m mutant, overlay string) (verdict, error) {
+	args := []string{"test", "-json", "-count=1", "-failfast", "-timeout", "5m"}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	if !m.Full {
+		args = append(args, "-short")
+	}
+	if m.Run != "" {
+		args = append(args, "-run", m.Run)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, m.In)...) //nolint:gosec // the arguments are the catalogue's
+	cmd.Dir = t.root
+	if m.Full {
+		cmd.Env = append(os.Environ(), "REQUIRE_DOCKER=1")
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return verdict{}, fmt.Errorf("mutant %q: %w", m.Name, ctx.Err())
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return verdict{}, fmt.Errorf("run the tests: %w", err)
+	}
+	return read(m, out, errs.String(), err != nil)
+}
+
+// violated finds the invariants in a fault run's report, with how often each was violated.
+var violated = regexp.MustCompile(`\b([HRILF]\d{1,2}) \((\d+)\)`)
+
+// read finds in the tests' output what failed. A mutant that does not compile has shown nothing, and is an error.
+func read(m mutant, out []byte, errs string, failed bool) (verdict, error) {
+	var v verdict
+	ran := false
+	s := bufio.NewScanner(bytes.NewReader(out))
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		var e struct{ Action, Test, Output string }
+		if json.Unmarshal(s.Bytes(), &e) != nil {
+			continue
+		}
+		switch {
+		case e.Action == "pass" && e.Test != "":
+			ran = true
+		case e.Action == "fail" && e.Test != "":
+			ran = true
+			v.by = append(v.by, e.Test)
+		case e.Action == "build-fail":
+			return v, fmt.Errorf("mutant %q does not compile: %s%s", m.Name, errs, out)
+		}
+		for _, x := range violated.FindAllString(e.Output, -1) {
+			if !slices.Contains(v.by, x) {
+				v.by = append(v.by, x)
+			}
+		}
+	}
+	if !ran && failed && bytes.Contains(out, []byte("panic: test timed out")) {
+		v.by = append(v.by, "the tests hang")
+	}
+	if !ran && !v.killed() {
+		return v, fmt.Errorf("mutant %q: no test ran: %s%s", m.Name, errs, out)
+	}
+	v.by = leaves(v.by)
+	return v, nil
+}
+
+// leaves drops a test whose subtest is named too.
+func leaves(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		return slices.ContainsFunc(names, func(o string) bool { return strings.HasPrefix(o, n+"/") })
+	})
+}

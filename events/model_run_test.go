@@ -98,7 +98,7 @@ func (p *pair) ok(err error) { require.NoError(p.rt, err) }
 
 func (p *pair) group() error {
 	_, err := p.bus.Check(p.t.Context())
-	return err //nolint:wrapcheck // it is the test's
+	return err
 }
 
 func (p *pair) key(name string) string { return "{" + p.cell + "}:" + name }

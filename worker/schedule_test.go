@@ -109,9 +109,7 @@ func TestTakeOver(t *testing.T) {
 func TestFencedRunSparesWhatAnotherRecorded(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.slug("a")
-	s.project("p", []string{"redis"}, nil)
-	s.start(a, "T-1", "p")
+	a := s.atWork("redis")
 	var got map[string]got
 	c := &cues{}
 	c.on("before record", func(string) error {
@@ -140,9 +138,7 @@ func (s *stage) freeze(slug string) {
 func TestRemovalGoesByID(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.slug("a")
-	s.project("p", []string{"redis"}, nil)
-	s.start(a, "T-1", "p")
+	a := s.atWork("redis")
 	c := &cues{}
 	s.with(c)
 	first := s.request(a)
@@ -165,9 +161,7 @@ func TestRemovalGoesByID(t *testing.T) {
 func TestOldVerdict(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.slug("a")
-	s.project("p", []string{"redis"}, nil)
-	s.start(a, "T-1", "p")
+	a := s.atWork("redis")
 	_, stop := s.with(nil)
 	first := s.request(a)
 	stop()
@@ -189,10 +183,7 @@ func TestOldVerdict(t *testing.T) {
 func TestObserverReadsFirst(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.slug("a")
-	s.sim.AgentUp(a)
-	s.project("p", []string{"redis"}, nil)
-	s.start(a, "T-1", "p")
+	a := s.agentAtWork()
 	s.with(nil)
 	s.request(a)
 	var second map[string]got
@@ -212,10 +203,7 @@ func TestObserverReadsFirst(t *testing.T) {
 func TestGuardsReadFirst(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	a := s.slug("a")
-	s.sim.AgentUp(a)
-	s.project("p", []string{"redis"}, nil)
-	s.start(a, "T-1", "p")
+	a := s.agentAtWork()
 	c := &cues{}
 	s.with(c)
 	s.request(a)
@@ -346,9 +334,7 @@ func TestStrangerIsSpared(t *testing.T) {
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.project("p", []string{"redis"}, nil)
-	a := s.slug("a")
-	s.start(a, "T-1", "p")
+	a := s.atWork("redis")
 	c := (&cues{}).on("before record", func(string) error { return errCut })
 	_, stop := s.with(c)
 	s.ask(a, nil, nil)
@@ -367,9 +353,7 @@ func TestGrace(t *testing.T) {
 func TestJanitorSparesARun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.project("p", []string{"redis"}, nil)
-	a := s.slug("a")
-	s.start(a, "T-1", "p")
+	a := s.atWork("redis")
 	c := (&cues{}).on("before record", func(string) error { return s.pass(nil) })
 	s.with(c)
 	wait := s.ask(a, nil, nil)

@@ -48,6 +48,22 @@ func (s *stage) with(c *cues) (w *worker.Worker, stop func()) {
 	})
 }
 
+// atWork is an agent with a task of project p, which has these services.
+func (s *stage) atWork(services ...string) (slug string) {
+	s.t.Helper()
+	slug = s.slug("a")
+	s.project("p", services, nil)
+	s.start(slug, "T-1", "p")
+	return slug
+}
+
+// agentAtWork is the same, in a container of its own.
+func (s *stage) agentAtWork() (slug string) {
+	s.t.Helper()
+	s.sim.AgentUp(s.slug("a"))
+	return s.atWork("redis")
+}
+
 // boxes lists an agent's sandbox containers: the truth, in the order of their making.
 func (s *stage) boxes(slug string) (cs []engines.Container) {
 	for _, c := range s.sim.Containers() {

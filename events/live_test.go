@@ -59,7 +59,7 @@ func liveTests() []test {
 			require.True(s, mine)
 
 			again := args("redis")
-			again.HashOwner, again.Epoch, again.Gone = cont, run.Epoch, []string{"x"}
+			again.HashOwner, again.Epoch, again.Gone, again.NoRoom = cont, run.Epoch, []string{"x"}, true
 			run = s.opens(b, one, again)
 			require.Equal(s, events.Run, run.Verdict, "a run that begins again keeps its place")
 			require.Equal(s, events.Held, s.record(one, run, "redis", "r1", want("redis")))

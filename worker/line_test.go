@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -55,13 +56,7 @@ func TestLineInRandomOrder(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				slices.SortStableFunc(waiting, func(a, b *waiter) int {
-					switch {
-					case a.before(b):
-						return -1
-					case b.before(a):
-						return 1
-					}
-					return 0
+					return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.rank, b.rank))
 				})
 				for len(waiting) > 0 && granted(waiting[0]) {
 					holding = append(holding, waiting[0])
@@ -128,4 +123,27 @@ func TestLineEndsWithItsContext(t *testing.T) {
 	_, err := l.take(ctx, 1, 0, func(int) {})
 	require.ErrorIs(t, err, why)
 	require.Zero(t, l.length())
+}
+
+// A place that is granted to somebody who gives up at that moment is not lost.
+func TestLineLosesNoPlace(t *testing.T) {
+	t.Parallel()
+	l := newLine(1)
+	for range 5000 {
+		leave, err := l.take(t.Context(), 1, 0, func(int) {})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		joined, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			if leave, err := l.take(ctx, 2, 0, func(int) { close(joined) }); err == nil {
+				leave()
+			}
+		}()
+		<-joined
+		go cancel()
+		leave()
+		<-over
+		require.Equal(t, 1, l.free)
+	}
 }

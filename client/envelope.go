@@ -85,6 +85,8 @@ type Progress struct {
 	Engine string `json:"engine,omitempty"`
 	Done   int64  `json:"done,omitempty"`  // bytes, of a pull
 	Total  int64  `json:"total,omitempty"` // bytes, of a pull; 0 while unknown
+	// Position in the line while queued, 1 for the next; 0 where there is none: another request of the agent goes first.
+	Position int `json:"position,omitempty"`
 }
 
 // SandboxRequest is the body of request_sandbox. Services nil asks for the project's whole opted set.

@@ -213,6 +213,9 @@ func (s Progress) Words() string {
 		b.WriteString(s.Engine + ": ")
 	}
 	b.WriteString(s.Stage)
+	if s.Position > 0 {
+		fmt.Fprintf(&b, ", place %d in the line", s.Position)
+	}
 	if s.Done > 0 || s.Total > 0 {
 		fmt.Fprintf(&b, " %.1f", float64(s.Done)/1e6)
 		if s.Total > 0 {

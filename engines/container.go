@@ -52,10 +52,19 @@ type Death struct {
 	Time     time.Time
 }
 
-// PullProgress is how far a pull has come, in bytes; Total is 0 while unknown.
+// PullProgress is how far a pull has come, in bytes; Total is 0 while unknown. Queued is its place in the line while it has
+// not begun, 1 for the next.
 type PullProgress struct {
 	Image       string
 	Done, Total int64
+	Queued      int
+}
+
+// Capacity is what the machine behind a runtime has.
+type Capacity struct {
+	CPUs      int   // 0 when it is not known
+	Memory    int64 // bytes of the machine, 0 when it is not known
+	Committed int64 // bytes: the memory limits of all sandbox containers there, of whatever cell, that run or are about to
 }
 
 // Errors of a runtime, to be matched with errors.Is. Anything else it returns is permanent.

@@ -10,6 +10,7 @@ func SystemACL(cell string) []string {
 		"exists", "del", "pexpire", "pttl", "get", "set",
 		"hget", "hgetall", "hmget", "hkeys", "hexists", "hset", "hsetnx", "hdel", "hincrby",
 		"sadd", "srem", "scard", "smembers",
+		"zadd", "zrem", "zcard", "zscore", "zremrangebyscore",
 		"xadd", "xack", "xdel", "xlen", "xrange", "xrevrange", "xread", "xreadgroup", "xclaim", "xautoclaim", "xpending",
 		"xgroup|create", "xgroup|delconsumer", "xinfo|consumers",
 	} {

@@ -4,4 +4,5 @@ if call('HGET', AGENT, 'lease') ~= args.epoch then return 'FENCED' end
 audit_log('beat', 'ep', args.epoch, 'lease', call('HGET', AGENT, 'lease') or '')
 redis.pcall('XCLAIM', EVENTS, cfg.group, args.consumer, 0, args.entry, 'JUSTID')
 call('HSET', AGENT, 'until', string.format('%.0f', ms + cfg.lease))
+count()
 return 'OK'

@@ -24,9 +24,14 @@ type Config struct {
 	Remember  time.Duration // of request hashes and published event IDs; 24 h
 	Accept    time.Duration // a request that nobody accepted or queued by then is late; 10 s
 
+	// Line is how long an entry that waits for a worker with room is left alone between two looks; 1 s. Patience is how
+	// long it waits at all, before the worker is told to refuse it; 2 min.
+	Line, Patience time.Duration
+
 	Attempts  int   // runs of one request before it is exhausted; 5
 	StreamCap int64 // requests refused while the work stream is longer; 10,000
 	AgentCap  int64 // requests of one agent that wait at once; 64
+	Max       int64 // agents that hold a sandbox at once, over all workers of the cell; 0 is no limit
 
 	// Audit appends every record, end, reply, revocation to {cell}:audit, for the history checks. It is never trimmed:
 	// for tests alone.
@@ -43,6 +48,8 @@ func (c Config) withDefaults() Config {
 	def(&c.ReplyTTL, time.Hour)
 	def(&c.Remember, 24*time.Hour)
 	def(&c.Accept, 10*time.Second)
+	def(&c.Line, time.Second)
+	def(&c.Patience, 2*time.Minute)
 	def(&c.Attempts, 5)
 	def(&c.StreamCap, 10_000)
 	def(&c.AgentCap, 64)
@@ -73,10 +80,11 @@ func New(rdb, blocking redis.UniversalClient, cfg Config) *Bus {
 	cfg = cfg.withDefaults()
 	b := &Bus{calls: rdb, blocking: blocking, cfg: cfg, scripts: load(cfg.Audit)}
 	text, err := json.Marshal(settings{
-		Group: group, Parked: parked, Inbox: b.inboxKey(""),
+		Group: group, Parked: parked, Lined: lined, Inbox: b.inboxKey(""),
 		Lease: cfg.Lease.Milliseconds(), ClaimIdle: cfg.ClaimIdle.Milliseconds(), Park: cfg.Park.Milliseconds(),
 		TTL: cfg.TTL.Milliseconds(), ReplyTTL: cfg.ReplyTTL.Milliseconds(), Remember: cfg.Remember.Milliseconds(),
 		Accept: cfg.Accept.Milliseconds(), Attempts: cfg.Attempts, StreamCap: cfg.StreamCap, AgentCap: cfg.AgentCap,
+		Line: cfg.Line.Milliseconds(), Patience: cfg.Patience.Milliseconds(), Max: cfg.Max,
 	})
 	if err != nil {
 		panic(err) // a struct of numbers and strings is always written

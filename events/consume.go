@@ -17,8 +17,11 @@ type Handler func(ctx context.Context, d Delivery)
 
 // ConsumeOptions of Consume.
 type ConsumeOptions struct {
-	Name  string        // of the consumer; unique per process life
-	Slots int           // handlers at once, at least 1; a slot is taken before the stream is read
+	Name string // of the consumer; unique per process life
+	// Slots are handlers at once, at least 1; a slot is taken before the stream is read. A handler that is going to take
+	// long leaves its slot (Delivery.Leave), so that what is answered at once never waits behind it; it must bound by
+	// itself how many do so.
+	Slots int
 	Drain time.Duration // handlers under way may go on this long after ctx ends; what is left is handed back
 }
 
@@ -35,7 +38,7 @@ type consumer struct {
 // Consume reads the work stream, new entries and those left idle by others, until ctx ends, then drains. It
 // recreates the consumer group after a flush, and dead-letters what cannot be decoded. It returns nil after a drain.
 func (b *Bus) Consume(ctx context.Context, o ConsumeOptions, h Handler) error {
-	if o.Name == "" || o.Name == parked {
+	if o.Name == "" || o.Name == parked || o.Name == lined {
 		return fmt.Errorf("consume as %q: a consumer needs a name of its own", o.Name)
 	}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -92,9 +95,11 @@ func (c *consumer) start(ctx context.Context, m redis.XMessage) {
 		return
 	}
 	c.handlers.Go(func() {
-		defer c.release()
+		leave := sync.OnceFunc(c.release)
+		defer leave()
 		defer c.survive(m.ID)
 		d, err := deliver(m, c.name)
+		d.leave = leave
 		if err == nil {
 			c.handle(c.working, d)
 			return

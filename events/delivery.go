@@ -18,6 +18,14 @@ type Delivery struct {
 	Deadline time.Time // of a request: by then it must be accepted or queued
 	consumer string
 	rid      string // of a request
+	leave    func() // gives the slot back, once; nil outside of Consume
+}
+
+// Leave gives the handler's slot back before the handler ends: another entry may be read. It may be called again.
+func (d Delivery) Leave() {
+	if d.leave != nil {
+		d.leave()
+	}
 }
 
 // deliver reads a stream entry. Publish marks what it writes with v; an entry without it is foreign, and may hold

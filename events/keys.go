@@ -1,10 +1,11 @@
 package events
 
 // group is the one consumer group of the work stream; parked is the consumer that holds entries which wait for a lease
-// to end, or for a new reader. Nobody reads under that name.
+// to end, or for a new reader; lined holds those that wait until a worker has room for a run. Nobody reads under these names.
 const (
 	group  = "workers"
 	parked = "parked"
+	lined  = "queued"
 )
 
 // key is a name in this cell. The hash tag keeps all of a cell's keys in one slot of a cluster.
@@ -36,5 +37,6 @@ func (b *Bus) keys(slug, requestID, eventID string) []string {
 		b.key("dead"),
 		b.key("agents"),
 		b.key("audit"),
+		b.key("live"),
 	}
 }

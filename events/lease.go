@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// What the holder of a lease does: beat, tell, record, settle.
+// What the holder of a lease does: beat, tell, record, settle, or give up.
 
 //go:embed beat.lua
 var beatLua string
@@ -21,10 +21,13 @@ var recordLua string
 //go:embed settle.lua
 var settleLua string
 
+//go:embed giveup.lua
+var giveupLua string
+
 // Fencing is what a lease holder is told.
 type Fencing string
 
-// The answers to Beat, Record and Settle.
+// The answers to Beat, Record, Settle and GiveUp.
 const (
 	Held    Fencing = "OK"
 	Fenced  Fencing = "FENCED"  // another epoch holds the lease, or none: go back to the guards
@@ -87,6 +90,14 @@ func (b *Bus) Settle(ctx context.Context, d Delivery, epoch string, failure *Ref
 		args.Refusal = string(raw)
 	}
 	v, err := b.word(ctx, "settle request "+d.rid, b.scripts.settle, b.keys(d.Event.Subject, d.rid, d.Event.ID), args)
+	return Fencing(v), err
+}
+
+// GiveUp gives the entry of a run that has made nothing back to the stream, where any worker may take it at once. The lease is
+// released; the run does not count as an attempt. Held or Fenced.
+func (b *Bus) GiveUp(ctx context.Context, d Delivery, epoch string) (Fencing, error) {
+	v, err := b.word(ctx, "give request "+d.rid+" back", b.scripts.giveup, b.keys(d.Event.Subject, d.rid, d.Event.ID),
+		leaseArgs{handle: d.handle(), Epoch: epoch})
 	return Fencing(v), err
 }
 

@@ -1,12 +1,13 @@
 -- Shared by every transition: the text of a script is this file, then the transition's own.
 --
 -- KEYS are the same list everywhere (keys.go), so that all of them lie in one slot of a cluster:
---   1 events, 2 agent, 3 record, 4 replies, 5 fate, 6 waiting, 7 request, 8 reply, 9 published, 10 dead, 11 agents, 12 audit
+--   1 events, 2 agent, 3 record, 4 replies, 5 fate, 6 waiting, 7 request, 8 reply, 9 published, 10 dead, 11 agents, 12 audit,
+--   13 live
 -- ARGV: 1 the cell's settings, 2 the call's arguments, both JSON; from 3 on whatever must pass through unread.
 --   Wherever an entry is handled the arguments have: slug, consumer, entry (its ID in the stream), rid (the request's ID).
 -- Wants are lists: [{"e": engine, "f": [features]}, ...].
 -- A line that begins with "audit" is a statement of its own; it is cut out where no audit is kept.
-local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT = unpack(KEYS)
+local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE = unpack(KEYS)
 local cfg, args = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
 local call = redis.call
 local clock = call('TIME')
@@ -92,10 +93,28 @@ local function digest(wants)
   return '{' .. table.concat(out, ',') .. '}'
 end
 
+-- count keeps the agent among those that hold a sandbox (live: slug -> the millisecond until which) for as long as its
+-- record or its lease lives, and takes it out when it has neither. Whatever changes one of the two calls it.
+local function count()
+  local till = 0
+  local left = call('PTTL', RECORD)
+  if left > 0 then till = ms + left end
+  if leased() then till = math.max(till, tonumber(call('HGET', AGENT, 'until'))) end
+  if till > 0 then call('ZADD', LIVE, string.format('%.0f', till), args.slug) else call('ZREM', LIVE, args.slug) end
+end
+
+-- crowded says that so many others hold a sandbox that this agent, which holds none, may not begin one.
+local function crowded()
+  if cfg.max == 0 then return false end
+  call('ZREMRANGEBYSCORE', LIVE, '-inf', string.format('%.0f', ms))
+  return not call('ZSCORE', LIVE, args.slug) and call('ZCARD', LIVE) >= cfg.max
+end
+
 -- slide gives the record, and what is known of its containers, the whole life again.
 local function slide()
   call('PEXPIRE', RECORD, cfg.ttl)
   call('PEXPIRE', FATE, 2 * cfg.ttl)
+  count()
 end
 
 local function mark(id, fate)
@@ -123,6 +142,17 @@ end
 local function announce(stage)
   call('HSET', REQUEST, 'seen', 1)
   if call('HSETNX', REQUEST, 'told:' .. stage, 1) == 1 then progress('{"stage":"' .. stage .. '"}') end
+end
+
+-- inline tells which place a request has in the line: behind those who wait within the worker, and the older ones that wait
+-- here, of which up to a hundred are counted. It tells each place once.
+local function inline(ahead)
+  local older = redis.pcall('XPENDING', EVENTS, cfg.group, '-', args.entry, 100, cfg.lined)
+  local place = ahead + 1 + (older.err and 0 or #older)
+  call('HSET', REQUEST, 'seen', 1)
+  if call('HGET', REQUEST, 'place') == tostring(place) then return end
+  call('HSET', REQUEST, 'place', place)
+  progress('{"stage":"queued","position":' .. place .. '}')
 end
 
 -- say writes the terminal reply, if none stands. What was said before and has lapsed since is said again, as it was,
@@ -194,6 +224,7 @@ local function drop()
     end
   end
   call('DEL', REPLIES)
+  count()
 end
 
 -- stop raises the watermark: everything born up to x has ended.

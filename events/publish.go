@@ -34,7 +34,7 @@ type publishArgs struct {
 	Fields  []string `json:"fields"`
 }
 
-// Publish stores an event; it takes effect at once. Only sandbox.requested and logs.requested can be refused (ErrFull).
+// Publish stores an event; it takes effect at once. Only sandbox.requested and logs.requested can be refused (a *FullError).
 // An event that Decode would not have made is refused with its *DecodeError.
 func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {
 	body, err := e.check()
@@ -63,7 +63,11 @@ func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {
 	}
 	switch v[0] {
 	case "FULL":
-		return Published{}, fmt.Errorf("publish %s of %s: %w (%s)", e.Type, e.Subject, ErrFull, v[1])
+		full := &FullError{Limit: b.cfg.StreamCap}
+		if v[1] == "agent" {
+			full = &FullError{Agent: e.Subject, Limit: b.cfg.AgentCap}
+		}
+		return Published{}, fmt.Errorf("publish %s of %s: %w", e.Type, e.Subject, full)
 	case "MOOT":
 		return Published{Moot: true}, nil
 	}
@@ -73,6 +77,23 @@ func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {
 	}
 	return p, nil
 }
+
+// FullError says which cap a request has met. It is ErrFull.
+type FullError struct {
+	Agent string // whose share is used up; empty for the work stream's own cap
+	Limit int64
+}
+
+// Error names the limit.
+func (e *FullError) Error() string {
+	if e.Agent == "" {
+		return fmt.Sprintf("%v: the work stream holds %d entries, as many as it may", ErrFull, e.Limit)
+	}
+	return fmt.Sprintf("%v: %d requests of agent %s have no answer yet, as many as one agent may have (ROBOCO_SANDBOX_AGENT_REQUESTS)", ErrFull, e.Limit, e.Agent)
+}
+
+// Unwrap is ErrFull.
+func (*FullError) Unwrap() error { return ErrFull }
 
 // fields is the event as it stands in a stream entry. v marks an entry that publish has written.
 func (e Event) fields() []string {

@@ -144,7 +144,9 @@ func publishTests() []test {
 			}
 			require.NoError(s, ask("r-1"))
 			require.NoError(s, ask("r-2"))
-			require.ErrorIs(s, ask("r-3"), events.ErrFull, "the agent's share")
+			err := ask("r-3")
+			require.ErrorIs(s, err, events.ErrFull, "the agent's share")
+			require.ErrorContains(s, err, "2 requests of agent "+agent)
 			first := s.read(me)
 			ok, err := s.bus.Finish(s.Context(), first)
 			require.NoError(s, err)

@@ -38,6 +38,8 @@ type Progress struct {
 	Engine string `json:"engine,omitempty"`
 	Done   int64  `json:"done,omitempty"`  // bytes, of a pull
 	Total  int64  `json:"total,omitempty"` // bytes, of a pull; 0 while unknown
+	// Position in the line, of StageQueued; 1 is the next, 0 is no line: another request of the agent is under way.
+	Position int `json:"position,omitempty"`
 }
 
 // Refusal is why a request was not fulfilled. Message and Remediate are never empty, and hold no secret.

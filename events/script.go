@@ -19,7 +19,7 @@ var fateLua string
 
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
-	publish, begin, answer, beat, tell, record, settle, revoke, adopt, finish, own, sandbox, sweep, handback *redis.Script
+	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -39,6 +39,7 @@ func load(audit bool) scripts {
 		tell:     script(tellLua),
 		record:   script(recordLua),
 		settle:   script(settleLua),
+		giveup:   script(giveupLua),
 		revoke:   script(fateLua, revokeLua),
 		adopt:    script(fateLua, adoptLua),
 		finish:   script(finishLua),
@@ -67,6 +68,7 @@ func withoutAudit(text string) string {
 type settings struct {
 	Group     string `json:"group"`
 	Parked    string `json:"parked"`
+	Lined     string `json:"lined"`
 	Inbox     string `json:"inbox"`
 	Lease     int64  `json:"lease"`
 	ClaimIdle int64  `json:"claim_idle"`
@@ -78,6 +80,9 @@ type settings struct {
 	Attempts  int    `json:"attempts"`
 	StreamCap int64  `json:"stream_cap"`
 	AgentCap  int64  `json:"agent_cap"`
+	Line      int64  `json:"line"`
+	Patience  int64  `json:"patience"`
+	Max       int64  `json:"max"`
 }
 
 // handle names an entry in the hands of a consumer, in a script's arguments.

@@ -3,6 +3,7 @@
 -- Returns FENCED, AGAIN (the record lapsed under the run) or OK.
 if call('HGET', AGENT, 'lease') ~= args.epoch then return 'FENCED' end
 call('HDEL', AGENT, 'lease', 'until', 'nonce')
+count()
 local task = call('HGET', AGENT, 'task') or nil
 if call('HEXISTS', REQUEST, 'state') == 0 then
   if args.refusal then

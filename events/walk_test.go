@@ -26,7 +26,7 @@ func TestWalk(t *testing.T) {
 			"request": w.ask, "serve": w.serve, "serve too": w.serve, "read": w.take, "steal": w.steal, "look": w.look,
 			"begin": w.begin, "begin again": w.begin, "record": w.record, "record too": w.record, "record more": w.record,
 			"settle": w.settle, "beat": w.beat, "hit": w.hit, "hit too": w.hit, "refuse": w.refuse,
-			"revoke": w.revoke, "adopt": w.adopt,
+			"revoke": w.revoke, "adopt": w.adopt, "neighbour": w.neighbour, "give up": w.giveUp,
 			"": w.check,
 		}
 		for range 4 { // Repeat alone takes too few steps to get into trouble
@@ -85,7 +85,7 @@ func newWalk(t *testing.T, rt *rapid.T) *walk {
 	require.NoError(rt, w.mini.Start())
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.mini.Addr()})
 	w.wait = redis.NewClient(&redis.Options{Addr: w.mini.Addr()})
-	w.bus = events.New(w.rdb, w.wait, events.Config{Cell: "walk", Audit: true, TTL: time.Minute, Attempts: 50, Log: zerolog.Nop()})
+	w.bus = events.New(w.rdb, w.wait, events.Config{Cell: "walk", Audit: true, TTL: time.Minute, Attempts: 50, Max: places, Patience: 30 * time.Second, Log: zerolog.Nop()})
 	w.group()
 	w.work("T-1", "")
 	return w
@@ -270,10 +270,20 @@ func (w *walk) open(rt *rapid.T, h *hand) {
 			a.Gone = []string{e.ID}
 		}
 	}
+	a.NoRoom = rapid.IntRange(0, 4).Draw(rt, "no room") == 0
+	held := w.holds()
 	b, err := w.bus.Begin(w.t.Context(), h.d, a)
 	w.ok(err)
 	switch b.Verdict {
+	case events.Full:
+		require.False(rt, held, "what lives already was refused for want of a place")
+		require.GreaterOrEqual(rt, b.Live, int64(places), "refused, though a place was free")
+	case events.Waited:
+		require.True(rt, a.NoRoom)
+		require.Greater(rt, b.Waited, 30*time.Second)
 	case events.Run:
+		require.True(rt, held || w.live() <= places, "%d sandboxes at once", w.live())
+		require.False(rt, a.NoRoom && (a.Epoch == "" || !held), "a run without room for it")
 		require.Greater(rt, b.Epoch, w.epoch, "epochs never repeat")
 		w.epoch, h.epoch, h.born, h.tenancy, h.hit = b.Epoch, b.Epoch, b.Born, h.seen, nil
 	case events.Hit:

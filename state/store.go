@@ -154,7 +154,7 @@ type Request struct {
 	Containers []RequestContainer
 	AskedAt    time.Time
 	DoneAt     time.Time
-	// Phases is milliseconds by phase: "guards", "pull", "create", "probe", "activate", "record", "total".
+	// Phases is milliseconds by phase: "guards", "pull", "memory", "queue", "create", "probe", "activate", "record", "total".
 	Phases map[string]int64
 }
 

@@ -126,7 +126,7 @@ func tellProgress(each func(client.Progress)) func(events.Reply) error {
 
 func wireProgress(r events.Reply) client.Progress {
 	p := r.Progress
-	return client.Progress{ID: r.ID, Stage: string(p.Stage), Engine: p.Engine, Done: p.Done, Total: p.Total}
+	return client.Progress{ID: r.ID, Stage: string(p.Stage), Engine: p.Engine, Done: p.Done, Total: p.Total, Position: p.Position}
 }
 
 // unanswered is the refusal for a request whose end did not come.

@@ -22,6 +22,8 @@ type standIn struct {
 
 	// hold, where it is set, is waited for after a request was accepted.
 	hold chan struct{}
+	// place, where it is not 0, is told as the place in a line before anything is made.
+	place int
 	// fail, where it is set, is how every provision ends.
 	fail *events.Refusal
 
@@ -132,6 +134,9 @@ func (w *standIn) provision(ctx context.Context, d events.Delivery, b events.Beg
 	w.mu.Lock()
 	w.made[slug]++
 	w.mu.Unlock()
+	if w.place > 0 {
+		_ = w.bus.Tell(ctx, d, b.Epoch, events.Progress{Stage: events.StageQueued, Position: w.place})
+	}
 	if w.hold != nil {
 		select {
 		case <-w.hold:

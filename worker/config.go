@@ -41,7 +41,15 @@ type Config struct {
 	ForceLease bool   // every agent is owned by lease
 	Enabled    bool   // the environment's master switch; the run-time value wins
 
-	Slots           int           // requests at once; 32
+	// Slots are the entries that are read and decided at once, and as many provisions besides, at work or in a line; 32.
+	Slots int
+	// Creates are the containers that are made at once; 0 is twice the processors of the engine's host, and at least 6.
+	Creates int
+	// MemoryTotal is what the limits of all sandboxes on the host may come to, in bytes; 0 is what the engine reports.
+	MemoryTotal int64
+	// QueueTimeout is how long a request stands in one line at most; 2 min.
+	QueueTimeout time.Duration
+
 	Grace           time.Duration // the janitor leaves younger containers alone; 180 s
 	JanitorInterval time.Duration // 30 s
 	StopGrace       time.Duration // between stop signal and removal; 300 ms

@@ -20,6 +20,11 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 	if err := r.pull(ctx, e, l.Image); err != nil {
 		return err
 	}
+	leave, err := r.admit(ctx, e.Name)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	r.tell(ctx, events.Progress{Stage: events.StageCreating, Engine: e.Name})
 	t := time.Now()
 	id, err := r.w.cfg.Runtime.Create(ctx, l)
@@ -27,6 +32,7 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 		return fmt.Errorf("create %s: %w", l.Name, err)
 	}
 	r.own(id, e.Name)
+	r.counted(l.Memory)
 	if err := r.w.cfg.Runtime.Start(ctx, id); err != nil {
 		return fmt.Errorf("start %s: %w", l.Name, err)
 	}
@@ -66,15 +72,32 @@ func newPassword() string {
 	return hex.EncodeToString(b)
 }
 
-// pull gets the image, and tells how far it has come, about once a second.
+// pull gets the image, and tells how far it has come, about once a second. The time in the line of pulls is bounded as in
+// every line.
 func (r *run) pull(ctx context.Context, e engines.Engine, image string) error {
 	t := time.Now()
 	var told time.Time
+	var lined engines.PullProgress
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := func() {}
+	defer func() { done() }()
 	err := r.w.cfg.Runtime.EnsureImage(ctx, image, func(p engines.PullProgress) {
-		if time.Since(told) < time.Second {
+		switch {
+		case p.Queued > 0 && lined.Queued == 0:
+			done = r.awaitPull(ctx, cancel)
+		case p.Queued == 0 && lined.Queued > 0:
+			done()
+		}
+		moved := p.Queued != lined.Queued
+		if lined = p; !moved && time.Since(told) < tellEvery {
 			return
 		}
 		told = time.Now()
+		if p.Queued > 0 {
+			r.queued(ctx, e.Name)(p.Queued)
+			return
+		}
 		r.tell(ctx, events.Progress{Stage: events.StagePulling, Engine: e.Name, Done: p.Done, Total: p.Total})
 	})
 	r.log.phase("pull", t)

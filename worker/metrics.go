@@ -10,6 +10,7 @@ type metrics struct {
 	adoptions   *prometheus.CounterVec   // containers adopted after a loss of Redis, by engine
 	release     prometheus.Histogram     // seconds to remove an agent's containers
 	droppedRows prometheus.Counter       // history rows that were given up
+	full        *prometheus.CounterVec   // requests that met a limit, by limit
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -34,8 +35,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "sandboxd_history_rows_dropped_total", Help: "History rows given up because the store did not take them.",
 		}),
 	}
+	m.full = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandboxd_full_total", Help: "Provisions refused because the place was full, by the limit that was met.",
+	}, []string{"limit"})
 	if r != nil {
-		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows)
+		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full)
 	}
 	return m
 }

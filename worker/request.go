@@ -49,6 +49,8 @@ type request struct {
 	moved []string // container IDs found alive under another name
 	died  map[string]bool
 	log   *journal
+
+	entered bool // its run is counted among those in the worker's hands
 }
 
 // handleRequest answers a request, or leaves it to be delivered again when the bus fails.
@@ -62,6 +64,7 @@ func (w *Worker) handleRequest(ctx context.Context, d events.Delivery) {
 		return
 	}
 	r := &request{w: w, d: d, q: q, slug: d.Event.Subject, died: map[string]bool{}, log: w.journal(d, q)}
+	defer r.exit()
 	for range rounds {
 		again, err := r.round(ctx)
 		if err != nil {
@@ -93,6 +96,7 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	begun, err := r.w.cfg.Bus.Begin(ctx, r.d, events.BeginArgs{
 		Asked: adm.asked, Set: adm.set, Seen: adm.seen.tenancy, HashOwner: adm.seen.hashOwner,
 		Epoch: r.epoch, Gone: r.gone, Moved: r.moved,
+		NoRoom: !r.entered && r.w.crowded(), Ahead: r.w.admission.ahead(),
 	})
 	if err != nil {
 		return false, fmt.Errorf("begin: %w", err)
@@ -100,7 +104,12 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	switch begun.Verdict {
 	case events.Hit:
 		return r.hit(ctx, begun)
+	case events.Full:
+		return false, r.refuse(classify(r.w.fullOfSandboxes(begun.Live)), adm.seen.tenancy)
+	case events.Waited:
+		return false, r.refuse(classify(r.w.fullOfRuns(begun.Waited)), adm.seen.tenancy)
 	case events.Run:
+		r.enter()
 		r.epoch = begun.Epoch
 		return r.run(ctx, begun)
 	case events.Again:

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roboco/sandboxd/engines"
@@ -22,12 +24,19 @@ type run struct {
 	mu     sync.Mutex
 	record map[string]events.Entry // what this run knows to be recorded, by engine
 	made   map[string]string       // container ID -> engine: made by this run and not recorded
+	kept   int64                   // bytes reserved for containers that are still to be made
+
+	ticket   uint64        // the run's turn in every line
+	patience time.Duration // of one wait in a line
+	started  atomic.Bool   // a container of this run is being made, or was
+	memory   func() error  // asks for the memory of the whole set, once
 }
 
 func newRun(r *request, b events.Begun) *run {
 	return &run{
 		request: r, seen: r.adm.seen.tenancy, born: b.Born, epoch: b.Epoch,
 		record: maps.Clone(b.Record), made: map[string]string{},
+		ticket: r.w.admission.tickets.Add(1), patience: max(r.w.cfg.QueueTimeout-b.Waited, tellEvery),
 	}
 }
 
@@ -42,13 +51,18 @@ func (r *run) provision(ctx context.Context) error {
 	beating := make(chan struct{})
 	go func() { defer close(beating); r.beat(ctx, cancel) }()
 
+	r.memory = sync.OnceValue(func() error { return r.reserve(ctx) })
 	failure, err := r.ensureAll(ctx, cancel)
-	if err == nil || errors.Is(err, errFenced) {
+	r.counted(math.MaxInt64)
+	if err == nil || errors.Is(err, errFenced) || errors.Is(err, errDraining) {
 		r.cleanUp(context.WithoutCancel(ctx))
 	}
 	cancel(nil)
 	<-beating
-	if err != nil {
+	switch {
+	case errors.Is(err, errDraining):
+		return r.giveUp()
+	case err != nil:
 		return err
 	}
 	f, err := r.settle(failure)
@@ -59,6 +73,14 @@ func (r *run) provision(ctx context.Context) error {
 		return errFenced
 	}
 	return nil
+}
+
+// giveUp hands a request that has waited in vain to the other workers.
+func (r *run) giveUp() error {
+	return r.w.settled(r.d, "give back", func(ctx context.Context) error {
+		_, err := r.w.cfg.Bus.GiveUp(ctx, r.d, r.epoch) // fenced: it is another's already
+		return err
+	})
 }
 
 // beat extends the lease until ctx ends. A lease that another epoch holds ends the run; a bus that does not answer
@@ -88,7 +110,7 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 	for i, want := range r.adm.set {
 		wg.Go(func() {
 			errs[i] = r.ensure(ctx, want)
-			if errs[i] != nil && !steers(errs[i]) && wanted(r.adm.asked, want.Engine) {
+			if errs[i] != nil && (!steers(errs[i]) && wanted(r.adm.asked, want.Engine) || errors.Is(errs[i], errDraining)) {
 				cancel(errs[i])
 			}
 		})
@@ -117,7 +139,7 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 // steers tells errors that say what to do next from failures that are an answer.
 func steers(err error) bool {
 	var dead *deadError
-	return errors.Is(err, errFenced) || errors.Is(err, events.ErrUnavailable) || errors.As(err, &dead) || errors.Is(err, context.Canceled)
+	return errors.Is(err, errFenced) || errors.Is(err, errDraining) || errors.Is(err, events.ErrUnavailable) || errors.As(err, &dead) || errors.Is(err, context.Canceled)
 }
 
 // cleanUp removes what this run made and did not record. revoke decides: by now another run may have recorded it.

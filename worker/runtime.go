@@ -51,7 +51,8 @@ type Watcher interface {
 // Puller gets images.
 type Puller interface {
 	// EnsureImage inspects the image and pulls it only when it is absent, within its own limit of 300 s, shared between
-	// all callers in this process: the first caller's end does not end the others' pull. Failures are *engines.PullError.
+	// all callers in this process: the first caller's end does not end the others' pull. While it waits for its turn, progress
+	// tells its place in the line. Failures are *engines.PullError.
 	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
 }
 
@@ -63,6 +64,8 @@ type Host interface {
 	HostID(ctx context.Context) (string, error)
 	// Ping is nil when the engine answers.
 	Ping(ctx context.Context) error
+	// Capacity tells what the host has, and what of it sandboxes may use already.
+	Capacity(ctx context.Context) (engines.Capacity, error)
 }
 
 // Runtime is all of a container engine.

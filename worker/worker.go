@@ -27,6 +27,9 @@ type Worker struct {
 	metrics *metrics
 	runs    *localRuns
 	rows    chan state.Request
+
+	admission *admission
+	draining  chan struct{} // closed when the worker is about to end
 }
 
 // New makes a worker. It touches nothing yet.
@@ -34,11 +37,13 @@ func New(cfg Config) *Worker {
 	cfg = cfg.withDefaults()
 	return &Worker{
 		cfg: cfg, metrics: newMetrics(cfg.Register), runs: newLocalRuns(),
-		rows: make(chan state.Request, historyBacklog),
+		rows:      make(chan state.Request, historyBacklog),
+		admission: newAdmission(cfg.Creates), draining: make(chan struct{}),
 	}
 }
 
-// Run works until ctx ends, then drains: what is under way may finish within Config.Drain, the rest is handed back.
+// Run works until ctx ends, then drains: what is under way may finish within Config.Drain, what still stands in a line is
+// handed back at once, and so is the rest when the time is over. A worker runs once.
 // Only what cannot be worked without is an error: a container engine that does not answer at the start.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.greet(ctx); err != nil {
@@ -54,6 +59,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer func() { close(stopWriting); <-writing }()
 
 	g, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, func() { close(w.draining) })()
 	g.Go(func() error {
 		return w.cfg.Bus.Consume(ctx, events.ConsumeOptions{Name: w.cfg.Name, Slots: w.cfg.Slots, Drain: w.cfg.Drain}, w.handle)
 	})
@@ -73,8 +79,19 @@ func (w *Worker) greet(ctx context.Context) (err error) {
 	if err := w.cfg.Runtime.EnsureNetwork(ctx, w.cfg.Network); err != nil {
 		return fmt.Errorf("network %s: %w", w.cfg.Network, err)
 	}
+	if w.cfg.Creates == 0 {
+		have, err := w.cfg.Runtime.Capacity(ctx)
+		if err != nil {
+			return fmt.Errorf("ask the container engine what it has: %w", err)
+		}
+		w.cfg.Creates = max(fewestCreates, 2*have.CPUs)
+		w.admission.creates.widen(w.cfg.Creates)
+	}
 	return nil
 }
+
+// fewestCreates is what a host with few processors may create at once: two whole sets.
+const fewestCreates = 6
 
 // handle is what one delivery is for.
 func (w *Worker) handle(ctx context.Context, d events.Delivery) {
@@ -160,6 +177,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Drain, 30*time.Second)
 	set(&c.Beat, time.Second)
 	set(&c.Retain, 30*24*time.Hour)
+	set(&c.QueueTimeout, 2*time.Minute)
 	if c.Name == "" {
 		host, _ := os.Hostname()
 		c.Name = host + "-" + uuid.NewString()[:8]

@@ -88,6 +88,8 @@ func TestRequestShowsProgressAndResult(t *testing.T) {
 	g := newGateway(t, map[string]any{
 		"POST /api/v1/do/request_sandbox": client.Accepted{RequestID: "R"},
 		"GET /api/v1/requests/R/events": "id: 1\nevent: progress\ndata: {\"stage\":\"accepted\"}\n\n" +
+			"id: 1-1\nevent: progress\ndata: {\"stage\":\"queued\",\"position\":3}\n\n" +
+			"id: 1-2\nevent: progress\ndata: {\"stage\":\"queued\",\"position\":1}\n\n" +
 			"id: 2\nevent: progress\ndata: {\"stage\":\"probing\",\"engine\":\"postgres\"}\n\n" +
 			"id: 3\nevent: result\ndata: " + string(result) + "\n\n",
 	})
@@ -95,7 +97,7 @@ func TestRequestShowsProgressAndResult(t *testing.T) {
 	require.Equal(t, exitOK, code, errs)
 	require.Contains(t, out, "postgres://sandbox:pw@pg:5432/sandbox")
 	require.Contains(t, out, "created")
-	require.Equal(t, "accepted\npostgres: probing\n", errs)
+	require.Equal(t, "accepted\nqueued, place 3 in the line\nqueued, place 1 in the line\npostgres: probing\n", errs)
 	require.JSONEq(t, `{"services":["postgres"],"extensions":{"postgres":["vector","citext"],"redis":["json"]}}`,
 		strings.TrimPrefix(<-g.asked, "POST /api/v1/do/request_sandbox "))
 

@@ -34,6 +34,9 @@ func (p *progress) tell(step client.Progress) {
 	if step.Engine != "" {
 		what = step.Engine + ": " + what
 	}
+	if step.Position > 0 {
+		what = step.Words()
+	}
 	switch {
 	case p.terminal:
 		_, _ = fmt.Fprintf(p.w, "%s%s (%.1f s)", clearLine, step.Words(), time.Since(p.start).Seconds())

@@ -34,13 +34,19 @@ type config struct {
 
 	JanitorInterval time.Duration `env:"ROBOCO_SANDBOX_JANITOR_INTERVAL" envDefault:"30s" about:"between two passes of the janitor"`
 	Grace           time.Duration `env:"ROBOCO_SANDBOX_GRACE" envDefault:"180s" about:"the janitor leaves younger containers alone"`
-	Slots           int           `env:"ROBOCO_SANDBOX_SLOTS" envDefault:"32" about:"requests a worker handles at once"`
+	Slots           int           `env:"ROBOCO_SANDBOX_SLOTS" envDefault:"32" about:"requests a worker reads and decides at once, and as many provisions besides, at work or in a line"`
 	Drain           time.Duration `env:"ROBOCO_SANDBOX_DRAIN" envDefault:"30s" about:"what is under way may take this long after SIGTERM; the rest is handed back"`
 	Retain          time.Duration `env:"ROBOCO_SANDBOX_RETAIN" envDefault:"720h" about:"how long the request history is kept"`
 	ComposeProject  string        `env:"ROBOCO_SANDBOX_COMPOSE_PROJECT" about:"the compose project whose labels sandboxes carry, so that its down --remove-orphans sweeps them"`
 
+	Max           int64         `env:"ROBOCO_SANDBOX_MAX" envDefault:"0" about:"most sandboxes at once, over all workers of the cell; past it, a refusal to be tried again; 0 is no limit"`
+	AgentRequests int64         `env:"ROBOCO_SANDBOX_AGENT_REQUESTS" envDefault:"64" about:"requests of one agent that may be without an answer at once"`
+	MemoryTotal   size          `env:"ROBOCO_SANDBOX_MEMORY_TOTAL" about:"what the memory limits of all sandboxes on a host may come to; unset, the memory that the container engine reports"`
+	Creates       int           `env:"ROBOCO_SANDBOX_CREATES" envDefault:"0" about:"containers that a worker creates at once; 0 is twice the processors of the engine's host, and at least 6"`
+	Pulls         int           `env:"ROBOCO_SANDBOX_PULLS" envDefault:"3" about:"images that a worker pulls at once"`
+	QueueTimeout  time.Duration `env:"ROBOCO_SANDBOX_QUEUE_TIMEOUT" envDefault:"2m" about:"how long a request waits in one line (memory, creates, pulls, a worker with room) before it is refused, to be tried again"`
+
 	Pool string `env:"ROBOCO_SANDBOX_POOL" about:"containers kept ready: not built yet, refused when set" later:"true"`
-	Max  string `env:"ROBOCO_SANDBOX_MAX" about:"most sandboxes at once: not built yet, refused when set" later:"true"`
 
 	LogLevel  string `env:"ROBOCO_SANDBOX_LOG_LEVEL" envDefault:"info" about:"debug, info, warn or error"`
 	LogFormat string `env:"ROBOCO_SANDBOX_LOG_FORMAT" envDefault:"json" about:"json, or console for people"`

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 
@@ -170,6 +171,11 @@ func (c config) check() []error {
 	must(c.Rate >= 0 && c.Rate <= 1e6, "ROBOCO_SANDBOX_RATE", "is not a number from 0 to 1000000")
 	must(c.Pids >= 16, "ROBOCO_SANDBOX_PIDS", "the least is 16")
 	must(c.Slots >= 1, "ROBOCO_SANDBOX_SLOTS", "the least is 1")
+	must(c.Max >= 0, "ROBOCO_SANDBOX_MAX", "must not be negative")
+	must(c.AgentRequests >= 1, "ROBOCO_SANDBOX_AGENT_REQUESTS", "the least is 1")
+	must(c.Creates >= 0, "ROBOCO_SANDBOX_CREATES", "must not be negative")
+	must(c.Pulls >= 1, "ROBOCO_SANDBOX_PULLS", "the least is 1")
+	must(c.QueueTimeout >= time.Second && c.QueueTimeout <= longestQueue, "ROBOCO_SANDBOX_QUEUE_TIMEOUT", "is not from 1s to "+longestQueue.String())
 	must(c.AcceptTimeout > 0, "ROBOCO_SANDBOX_ACCEPT_TIMEOUT", "must be more than nothing")
 	must(c.TTL > 0, "ROBOCO_SANDBOX_TTL", "must be more than nothing")
 	must(c.Grace >= 0, "ROBOCO_SANDBOX_GRACE", "must not be negative")
@@ -186,6 +192,9 @@ func (c config) check() []error {
 	}
 	return append(problems, c.checkURLs()...)
 }
+
+// longestQueue leaves time to provision within the longest wait of a caller (18 minutes), even after a wait in every line.
+const longestQueue = 4 * time.Minute
 
 func cellPattern() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`) }
 

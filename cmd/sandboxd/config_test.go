@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/engines"
@@ -34,13 +35,29 @@ func TestConfigDefaults(t *testing.T) {
 	require.Equal(t, engines.Builtin().Names(), cfg.registry().Names())
 }
 
+// Compose passes on what is not set as empty.
+func TestConfigTakesEmptyLimitsAsTheDefaults(t *testing.T) {
+	t.Parallel()
+	cfg, err := loadConfig([]string{
+		"ROBOCO_SANDBOX_MAX=", "ROBOCO_SANDBOX_AGENT_REQUESTS=", "ROBOCO_SANDBOX_MEMORY_TOTAL=", "ROBOCO_SANDBOX_CREATES=",
+		"ROBOCO_SANDBOX_PULLS=", "ROBOCO_SANDBOX_QUEUE_TIMEOUT=",
+	})
+	require.NoError(t, err)
+	want, err := loadConfig(nil)
+	require.NoError(t, err)
+	require.Equal(t, want, cfg)
+	require.Equal(t, []int64{0, 64, 0, 0, 3}, []int64{cfg.Max, cfg.AgentRequests, int64(cfg.MemoryTotal), int64(cfg.Creates), int64(cfg.Pulls)})
+	require.Equal(t, 2*time.Minute, cfg.QueueTimeout)
+}
+
 func TestConfigReadsEveryForm(t *testing.T) {
 	t.Parallel()
 	cfg, err := loadConfig([]string{
 		"ROBOCO_SANDBOX_DB_ENABLED=true", "ROBOCO_SANDBOX_MEMORY=1g", "ROBOCO_SANDBOX_CPUS=0.5", "ROBOCO_SANDBOX_TTL=90m",
 		"ROBOCO_SANDBOX_RATE=0", "ROBOCO_SANDBOX_POSTGRES_IMAGE=pg:test", "ROBOCO_SANDBOX_REDIS_FEATURE_IMAGE=stack:test",
 		"ROBOCO_SANDBOX_GRACE=", "ROBOCO_SANDBOX_URL=http://x", "ROBOCO_SANDBOX_TOKEN=t", "ROBOCO_SANDBOX_SERVICES_AVAILABLE=redis",
-		"ROBOCO_DATABASE_URL=postgres://u:p@h:5432/d", "ROBOCO_TEST_DB_HOST=not-ours", "ROBOCO_SANDBOX_OWNER=lease",
+		"ROBOCO_SANDBOX_MAX=20", "ROBOCO_SANDBOX_AGENT_REQUESTS=8", "ROBOCO_SANDBOX_MEMORY_TOTAL=8g", "ROBOCO_SANDBOX_CREATES=3",
+		"ROBOCO_SANDBOX_QUEUE_TIMEOUT=30s", "ROBOCO_DATABASE_URL=postgres://u:p@h:5432/d", "ROBOCO_TEST_DB_HOST=not-ours", "ROBOCO_SANDBOX_OWNER=lease",
 	})
 	require.NoError(t, err)
 	require.True(t, bool(cfg.Enabled))
@@ -49,6 +66,13 @@ func TestConfigReadsEveryForm(t *testing.T) {
 	require.Equal(t, 90*time.Minute, cfg.TTL)
 	require.Equal(t, 180*time.Second, cfg.Grace, "an empty value is the default")
 	require.Zero(t, cfg.Rate)
+	bus := cfg.bus(zerolog.Nop())
+	require.Equal(t, []int64{20, 8}, []int64{bus.Max, bus.AgentCap})
+	require.Equal(t, 30*time.Second, bus.Patience)
+	w := cfg.worker(nil, nil, nil, nil, zerolog.Nop())
+	require.EqualValues(t, 8<<30, w.MemoryTotal)
+	require.Equal(t, 3, w.Creates)
+	require.Equal(t, 30*time.Second, w.QueueTimeout)
 	pg, _ := cfg.registry().Lookup("postgres")
 	require.Equal(t, "pg:test", pg.Bare)
 	require.Equal(t, lookup(t, "postgres").Feature, pg.Feature)
@@ -93,7 +117,14 @@ func TestConfigRefusesNamingTheVariable(t *testing.T) {
 		{"ROBOCO_SANDBOX_WORKER_LISTEN=x", "not host:port"},
 		{"ROBOCO_SANDBOX_CELL=Über", "is not 1 to 40"},
 		{"ROBOCO_SANDBOX_POOL=postgres=2", "not built yet"},
-		{"ROBOCO_SANDBOX_MAX=10", "not built yet"},
+		{"ROBOCO_SANDBOX_MAX=-1", "negative"},
+		{"ROBOCO_SANDBOX_MAX=many", "invalid syntax"},
+		{"ROBOCO_SANDBOX_AGENT_REQUESTS=0", "least is 1"},
+		{"ROBOCO_SANDBOX_MEMORY_TOTAL=all", "not a size"},
+		{"ROBOCO_SANDBOX_CREATES=-1", "negative"},
+		{"ROBOCO_SANDBOX_PULLS=0", "least is 1"},
+		{"ROBOCO_SANDBOX_QUEUE_TIMEOUT=0s", "from 1s to 4m"},
+		{"ROBOCO_SANDBOX_QUEUE_TIMEOUT=1h", "from 1s to 4m"},
 		{"ROBOCO_SANDBOX_TLL=1h", "nearest is ROBOCO_SANDBOX_TTL"},
 		{"ROBOCO_SANDBOX_POSTGRE_IMAGE=x", "nearest is ROBOCO_SANDBOX_POSTGRES_IMAGE"},
 		{"ROBOCO_SANDBOX_MONGO_FEATURE_IMAGE=x", "no such setting"},

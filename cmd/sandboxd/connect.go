@@ -76,7 +76,7 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 
 // bus is the bus's configuration.
 func (c config) bus(log zerolog.Logger) events.Config {
-	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Log: log}
+	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Patience: c.QueueTimeout, Max: c.Max, AgentCap: c.AgentRequests, Log: log}
 }
 
 // redisHost is where Redis is, without the password.
@@ -136,6 +136,6 @@ func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger)
 		}
 	}
 	return docker.Open(ctx, docker.Config{
-		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Log: log,
+		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Pulls: cfg.Pulls, Log: log,
 	})
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const settleTime = 10 * time.Second
 const (
 	DefaultPullTimeout = 300 * time.Second
 	DefaultCallTimeout = 60 * time.Second
+	DefaultPulls       = 3
 )
 
 // Config says which engine to talk to. The zero value is the local engine at its usual socket.
@@ -39,6 +41,8 @@ type Config struct {
 	Context string
 	// PullTimeout limits one pull of one image; 0 means DefaultPullTimeout.
 	PullTimeout time.Duration
+	// Pulls is how many images are pulled at once; 0 means DefaultPulls.
+	Pulls int
 	// CallTimeout limits every other call, so that an engine that hangs is an error; 0 means DefaultCallTimeout.
 	// Waits (WaitExit, Deaths) are limited by their context alone.
 	CallTimeout time.Duration
@@ -55,9 +59,15 @@ type Runtime struct {
 	call      time.Duration
 	logLimits map[string]string // log driver options for every container; nil leaves the engine's
 
+	cpus   int   // of the engine's host
+	memory int64 // likewise, bytes
+
 	pullLimit time.Duration
+	pullsMax  int
 	pullMu    sync.Mutex
-	pulls     map[string]*pull // by normalized reference; guarded by pullMu
+	pulls     map[string]*pull // by normalized reference; guarded by pullMu, as is what follows
+	pullsNow  int              // that have their turn
+	lined     []*pull          // that have not, the next one first
 	pulling   sync.WaitGroup
 	closing   context.Context //nolint:containedctx // the life of pulls that no caller owns
 	close     context.CancelFunc
@@ -105,7 +115,7 @@ func dial(ep endpoint, cfg Config) (*Runtime, error) {
 	r := &Runtime{
 		cli: cli, events: &http.Client{Transport: tr}, endpoint: ep, log: cfg.Log,
 		call: orDefault(cfg.CallTimeout, DefaultCallTimeout), pullLimit: orDefault(cfg.PullTimeout, DefaultPullTimeout),
-		pulls: map[string]*pull{},
+		pulls: map[string]*pull{}, pullsMax: cmp.Or(max(cfg.Pulls, 0), DefaultPulls),
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
 	switch {
@@ -119,7 +129,7 @@ func dial(ep endpoint, cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-// greet agrees on an API version and learns how the engine logs.
+// greet agrees on an API version, and learns how the engine logs and what its host has.
 func (r *Runtime) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.call)
 	defer cancel()
@@ -135,7 +145,7 @@ func (r *Runtime) greet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.logLimits = logLimits(info.LoggingDriver)
+	r.logLimits, r.cpus, r.memory = logLimits(info.LoggingDriver), info.NCPU, info.MemTotal
 	return nil
 }
 

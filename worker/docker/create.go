@@ -23,6 +23,8 @@ const (
 	labelOurs, ours = "roboco.sandbox", "1"
 	// labelPort keeps the port asked for, as an image may expose others beside it.
 	labelPort = "roboco.sandbox.port"
+	// labelMemory keeps the memory limit in bytes, as a listing does not tell it.
+	labelMemory = "roboco.sandbox.memory"
 )
 
 // Create makes a container, hardened, and does not start it. The container always carries roboco.sandbox=1. When ctx
@@ -112,6 +114,9 @@ func config(l engines.Launch) *container.Config {
 		labels = map[string]string{}
 	}
 	labels[labelOurs] = ours
+	if l.Memory > 0 {
+		labels[labelMemory] = strconv.FormatInt(l.Memory, 10)
+	}
 	c := &container.Config{
 		Image: l.Image, Entrypoint: l.Entrypoint, Cmd: l.Cmd, User: l.User, Labels: labels,
 		// Readiness is proven over the network; an image's own health check would only cost time.

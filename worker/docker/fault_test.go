@@ -63,6 +63,7 @@ func calls(r *docker.Runtime) map[string]func(context.Context) error {
 		"image":     func(ctx context.Context) error { return r.EnsureImage(ctx, "i", nil) },
 		"network":   func(ctx context.Context) error { return r.EnsureNetwork(ctx, "w") },
 		"host":      func(ctx context.Context) error { _, err := r.HostID(ctx); return err },
+		"capacity":  func(ctx context.Context) error { _, err := r.Capacity(ctx); return err },
 		"ping":      r.Ping,
 	}
 }

@@ -16,18 +16,19 @@ import (
 	"github.com/roboco/sandboxd/engines"
 )
 
-// pull is one pull under way, shared by everyone who waits for the image.
+// pull is one pull under way or in line, shared by everyone who waits for the image.
 type pull struct {
-	done chan struct{} // closed when err is final
-	err  error
+	ref, key string        // as the first caller wrote it, and normalized
+	done     chan struct{} // closed when err is final
+	err      error
 
 	mu       sync.Mutex
 	progress engines.PullProgress
 	changed  chan struct{} // closed and replaced at each change of progress
 }
 
-// EnsureImage looks for the image and pulls it only when it is absent, once for all callers in this process and within
-// Config.PullTimeout. Every caller may leave early by its ctx; the pull goes on. progress (may be nil) is called from
+// EnsureImage looks for the image and pulls it only when it is absent, once for all callers in this process and, from its
+// turn on, within Config.PullTimeout; Config.Pulls images are pulled at once, the others wait in the order they came. Every caller may leave early by its ctx; the pull goes on. progress (may be nil) is called from
 // this goroutine, with the latest figures. Every failure is a *engines.PullError.
 func (r *Runtime) EnsureImage(ctx context.Context, ref string, progress func(engines.PullProgress)) error {
 	named, err := reference.ParseNormalizedNamed(ref)
@@ -50,29 +51,56 @@ func (r *Runtime) hasImage(ctx context.Context, ref string) error {
 	return classify(err)
 }
 
-// join finds the pull that is under way, or begins it.
+// join finds the pull that is under way, or begins it, or puts it in line.
 func (r *Runtime) join(ref, key string) *pull {
 	r.pullMu.Lock()
 	defer r.pullMu.Unlock()
 	if p, ok := r.pulls[key]; ok {
 		return p
 	}
-	p := &pull{done: make(chan struct{}), changed: make(chan struct{}), progress: engines.PullProgress{Image: ref}}
+	p := &pull{ref: ref, key: key, done: make(chan struct{}), changed: make(chan struct{}), progress: engines.PullProgress{Image: ref}}
 	r.pulls[key] = p
+	if r.pullsNow < r.pullsMax {
+		r.pullsNow++
+		r.begin(p)
+	} else {
+		r.lined = append(r.lined, p)
+		p.stand(len(r.lined))
+	}
+	return p
+}
+
+// begin pulls in the background, and hands its turn on. r.pullMu is held.
+func (r *Runtime) begin(p *pull) {
 	r.pulling.Go(func() {
 		began := time.Now()
-		p.err = r.pull(ref, p)
+		p.err = r.pull(p.ref, p)
 		if p.err != nil {
 			r.log.Warn().Err(p.err).Dur("took", time.Since(began)).Msg("image not pulled")
 		} else {
-			r.log.Info().Str("image", ref).Dur("took", time.Since(began)).Msg("image pulled")
+			r.log.Info().Str("image", p.ref).Dur("took", time.Since(began)).Msg("image pulled")
 		}
 		r.pullMu.Lock()
-		delete(r.pulls, key)
+		delete(r.pulls, p.key)
+		r.next()
 		r.pullMu.Unlock()
 		close(p.done)
 	})
-	return p
+}
+
+// next gives the turn of a pull that is over to the first in line. r.pullMu is held.
+func (r *Runtime) next() {
+	if len(r.lined) == 0 {
+		r.pullsNow--
+		return
+	}
+	first := r.lined[0]
+	r.lined = r.lined[1:]
+	for i, p := range r.lined {
+		p.stand(i + 1)
+	}
+	first.stand(0)
+	r.begin(first)
 }
 
 // pull does it once: whoever wants another try calls again.
@@ -113,9 +141,18 @@ func (p *pull) read(stream io.Reader) error {
 
 // report makes new figures known to all who wait.
 func (p *pull) report(done, total int64) {
+	p.change(func(now *engines.PullProgress) { now.Done, now.Total = done, total })
+}
+
+// stand makes the place in the line known to all who wait; 0 is the turn.
+func (p *pull) stand(place int) {
+	p.change(func(now *engines.PullProgress) { now.Queued = place })
+}
+
+func (p *pull) change(f func(*engines.PullProgress)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.progress.Done, p.progress.Total = done, total
+	f(&p.progress)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -131,7 +168,7 @@ func (p *pull) wait(ctx context.Context, ref string, progress func(engines.PullP
 	var told engines.PullProgress
 	for {
 		now, changed := p.latest()
-		if now.Image = ref; progress != nil && now != told && now.Done+now.Total > 0 {
+		if now.Image = ref; progress != nil && now != told && (now.Done+now.Total > 0 || now.Queued != told.Queued) {
 			progress(now)
 			told = now
 		}

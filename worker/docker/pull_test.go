@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -197,6 +198,63 @@ func TestCloseEndsPulls(t *testing.T) {
 	within(t, accepted)
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, within(t, ended), context.Canceled)
+}
+
+// With one turn, three images are pulled one after the other: who waits is told its place, and moves up; a failure hands
+// the turn on as well.
+func TestPullsStandInLine(t *testing.T) {
+	turns := make(chan string)
+	release := make(chan struct{})
+	var there sync.Map
+	var at, most atomic.Int64
+	r := faulty(t, func(w http.ResponseWriter, q *http.Request) {
+		if strings.HasSuffix(q.URL.Path, "/images/create") {
+			name := q.URL.Query().Get("fromImage")
+			most.Store(max(most.Load(), at.Add(1)))
+			defer at.Add(-1)
+			turns <- name
+			<-release
+			if strings.HasSuffix(name, "first") {
+				http.Error(w, `{"message":"boom"}`, http.StatusInternalServerError)
+				return
+			}
+			there.Store(name[strings.LastIndex(name, "/")+1:], true)
+			_, _ = w.Write([]byte(`{}`))
+			return
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(q.URL.Path, "/json"), ":latest")
+		if _, ok := there.Load(name[strings.LastIndex(name, "/")+1:]); !ok {
+			http.Error(w, `{"message":"No such image"}`, http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write([]byte(`{}`))
+	}, func(c *docker.Config) { c.Pulls = 1 })
+	type step struct{ image, place string }
+	told := make(chan step, 100)
+	ended := map[string]chan error{}
+	ask := func(image string) {
+		ended[image] = make(chan error, 1)
+		go func(done chan error) {
+			done <- r.EnsureImage(t.Context(), image, func(p engines.PullProgress) { told <- step{image, fmt.Sprint(p.Queued)} })
+		}(ended[image])
+	}
+	ask("first")
+	require.Contains(t, within(t, turns), "first")
+	ask("second")
+	require.Equal(t, step{"second", "1"}, within(t, told))
+	ask("third")
+	require.Equal(t, step{"third", "2"}, within(t, told))
+
+	release <- struct{}{}
+	require.Error(t, within(t, ended["first"]))
+	require.Contains(t, within(t, turns), "second")
+	require.ElementsMatch(t, []step{{"second", "0"}, {"third", "1"}}, []step{within(t, told), within(t, told)})
+	release <- struct{}{}
+	require.NoError(t, within(t, ended["second"]))
+	require.Contains(t, within(t, turns), "third")
+	release <- struct{}{}
+	require.NoError(t, within(t, ended["third"]))
+	require.EqualValues(t, 1, most.Load())
 }
 
 // closedPort is an address at which nobody listens.

@@ -100,6 +100,10 @@ func (g *gatedRuntime) HostID(ctx context.Context) (string, error) {
 	return asked(g, func() (string, error) { return g.sim.HostID(ctx) })
 }
 
+func (g *gatedRuntime) Capacity(ctx context.Context) (engines.Capacity, error) {
+	return asked(g, func() (engines.Capacity, error) { return g.sim.Capacity(ctx) })
+}
+
 func (g *gatedRuntime) Ping(ctx context.Context) error {
 	return g.call(func() error { return g.sim.Ping(ctx) })
 }

@@ -37,6 +37,8 @@ type SimConfig struct {
 	ReadyFrom, ReadyTo time.Duration
 	// PullTo is the longest pull of an image that is absent; 340 ms.
 	PullTo time.Duration
+	// Memory of the host in bytes; 0 says that it is not known.
+	Memory int64
 }
 
 // Sim is a container engine that exists in memory only. It is deterministic from its seed as far as the order in which
@@ -67,6 +69,7 @@ var _ worker.Runtime = (*Sim)(nil)
 type box struct {
 	engines.Container
 	order    uint64 // of creation
+	memory   int64  // its limit, in bytes
 	ready    time.Time
 	features map[string]bool // active in this life
 	prepared bool            // the agent's login was made in this life

@@ -29,7 +29,9 @@ func (s *Sim) Create(ctx context.Context, l engines.Launch) (string, error) {
 		if s.names[l.Name] != "" {
 			return "", fmt.Errorf("create container %s: %w", l.Name, engines.ErrNameTaken)
 		}
-		return s.put(l.Name, l.Image, l.Labels, l.Env).ID, nil
+		b := s.put(l.Name, l.Image, l.Labels, l.Env)
+		b.memory = l.Memory
+		return b.ID, nil
 	})
 }
 
@@ -152,6 +154,19 @@ func (s *Sim) EnsureNetwork(ctx context.Context, name string) error {
 // HostID is the same for every Sim.
 func (s *Sim) HostID(ctx context.Context) (string, error) {
 	return do(ctx, s, OpOther, func() (string, error) { return "simulated-host", nil })
+}
+
+// Capacity tells the configured memory, and the limits of what was made and not removed.
+func (s *Sim) Capacity(ctx context.Context) (engines.Capacity, error) {
+	return do(ctx, s, OpOther, func() (engines.Capacity, error) {
+		c := engines.Capacity{Memory: s.cfg.Memory}
+		for _, b := range s.boxes {
+			if b.Running || b.StartedAt == "" {
+				c.Committed += b.memory
+			}
+		}
+		return c, nil
+	})
 }
 
 // Ping fails while the engine is down.

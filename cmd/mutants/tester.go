@@ -84,7 +84,11 @@ func (t *tester) test(ctx context.Context, m mutant, overlay string) (verdict, e
 	if m.Run != "" {
 		args = append(args, "-run", m.Run)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, m.In)...) //nolint:gosec // the arguments are the catalogue's
+	args = append(args, m.In)
+	if m.In == "./events" { // a walk that fails is the point: it is neither shrunk for long nor kept for the next run
+		args = append(args, "-rapid.nofailfile", "-rapid.shrinktime=2s")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are the catalogue's
 	cmd.Dir = t.root
 	if m.Full {
 		cmd.Env = append(os.Environ(), "REQUIRE_DOCKER=1")

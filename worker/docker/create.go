@@ -56,15 +56,15 @@ func (r *Runtime) Create(ctx context.Context, l engines.Launch) (string, error) 
 // startTries bounds how often one start is tried anew after its network was put right.
 const startTries = 3
 
-// Start starts a container that was created; one that runs already is no error. When its network has gone meanwhile, or
-// a twin of it was made by a process that starts at this moment, that is put right first. When it fails all the same,
-// the container is removed, volumes and all: one that cannot start serves nobody.
+// Start starts a container that was created; one that runs already is no error. When a process that starts at this moment
+// has made a twin of its network, that is put right first. When it fails all the same, the container is removed, volumes
+// and all: one that cannot start serves nobody.
 func (r *Runtime) Start(ctx context.Context, id string) error {
 	sctx, cancel := r.limit(ctx)
 	defer cancel()
 	err := r.cli.ContainerStart(sctx, id, container.StartOptions{})
-	for try := 1; try < startTries && networkAtFault(err); try++ {
-		if herr := r.healNetwork(ctx, id); herr != nil {
+	for try := 1; try < startTries && hasTwin(err); try++ {
+		if herr := r.settleNetwork(ctx, id); herr != nil {
 			err = errors.Join(err, herr)
 			break
 		}
@@ -74,8 +74,8 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 		return nil
 	}
 	r.discard(ctx, id)
-	if networkAtFault(err) {
-		// "Not found" would be taken for the container.
+	if errdefs.IsNotFound(err) && !strings.Contains(err.Error(), "No such container") {
+		// The network is what is missing, and "not found" would be taken for the container.
 		return fmt.Errorf("start container %s: %s", id, err.Error())
 	}
 	return fmt.Errorf("start container %s: %w", id, classify(err))

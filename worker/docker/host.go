@@ -90,27 +90,30 @@ func (r *Runtime) createNetwork(ctx context.Context, name string) ([]network.Sum
 	return found, err
 }
 
-// networkAtFault reports that a container did not start because its network is absent or bears a name that another one
-// bears too. The engine has no code for either: there are only its words.
-func networkAtFault(err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case errdefs.IsNotFound(err):
-		return !strings.Contains(err.Error(), "No such container")
-	}
-	return strings.Contains(err.Error(), "is ambiguous")
-}
+// hasTwin reports that a container did not start because its network bears a name that another one bears too. The engine
+// has no code for that: there are only its words.
+func hasTwin(err error) bool { return err != nil && strings.Contains(err.Error(), "is ambiguous") }
 
-// healNetwork makes the network of a container that was created one that can be joined.
-func (r *Runtime) healNetwork(ctx context.Context, id string) error {
+// settleNetwork leaves one network of the name that a container was created for. It makes none: that is for a start, where
+// it may be forbidden.
+func (r *Runtime) settleNetwork(ctx context.Context, id string) error {
 	ictx, cancel := r.limit(ctx)
 	defer cancel()
 	c, err := r.cli.ContainerInspect(ictx, id)
 	if err != nil {
 		return fmt.Errorf("look up the network of container %s: %w", id, classify(err))
 	}
-	return r.EnsureNetwork(ctx, string(c.HostConfig.NetworkMode))
+	r.networkMu.Lock()
+	defer r.networkMu.Unlock()
+	name := string(c.HostConfig.NetworkMode)
+	found, err := r.networks(ctx, name)
+	if err == nil && len(found) > 1 {
+		err = r.dropTwins(ctx, found)
+	}
+	if err != nil {
+		return fmt.Errorf("settle network %s: %w", name, err)
+	}
+	return nil
 }
 
 // dropTwins settles a race: the engine's check for a name in use is not atomic, and with two networks of one name no

@@ -36,5 +36,6 @@ func (b *Bus) keys(slug, requestID, eventID string) []string {
 		b.key("dead"),
 		b.key("agents"),
 		b.key("audit"),
+		b.key("letters"),
 	}
 }

@@ -139,6 +139,8 @@ func (b *Bus) slugs(ctx context.Context) ([]string, error) {
 type Gauges struct {
 	StreamLength, Pending, DeadLetters, Sandboxes int64
 	OldestPending                                 time.Duration
+	// Letters counts the dead letters that there ever were, by cause.
+	Letters map[Cause]int64
 }
 
 // Gauges reads them.
@@ -155,10 +157,11 @@ func (b *Bus) Gauges(ctx context.Context) (Gauges, error) {
 	defer cancel()
 	pipe := b.calls.Pipeline()
 	length, dead, clock := pipe.XLen(ctx, b.stream()), pipe.XLen(ctx, b.key("dead")), pipe.Time(ctx)
+	letters := pipe.HGetAll(ctx, b.key("letters"))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Gauges{}, failed("read the gauges", err)
 	}
-	g := Gauges{StreamLength: length.Val(), DeadLetters: dead.Val(), Sandboxes: int64(len(there))}
+	g := Gauges{StreamLength: length.Val(), DeadLetters: dead.Val(), Sandboxes: int64(len(there)), Letters: counts(letters.Val())}
 	pending, err := b.calls.XPending(ctx, b.stream(), group).Result()
 	if noGroup(err) {
 		return g, nil
@@ -171,4 +174,13 @@ func (b *Bus) Gauges(ctx context.Context) (Gauges, error) {
 		g.OldestPending = max(clock.Val().Sub(timeOf(pending.Lower)), 0)
 	}
 	return g, nil
+}
+
+// counts are the dead letters by cause; a cause without any is there too, so that its first one is seen as a rise.
+func counts(kept map[string]string) map[Cause]int64 {
+	out := map[Cause]int64{CauseUndecodable: 0, CauseRefused: 0, CauseExhausted: 0, CausePanicked: 0}
+	for cause, n := range kept {
+		out[Cause(cause)], _ = strconv.ParseInt(n, 10, 64)
+	}
+	return out
 }

@@ -19,7 +19,7 @@ var fateLua string
 
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
-	publish, begin, answer, beat, tell, record, settle, revoke, adopt, finish, own, sandbox, sweep, handback *redis.Script
+	publish, begin, answer, beat, tell, record, settle, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -46,6 +46,8 @@ func load(audit bool) scripts {
 		sandbox:  script(sandboxLua),
 		sweep:    script(sweepLua),
 		handback: script(handbackLua),
+		stumble:  script(stumbleLua),
+		retry:    script(retryLua),
 	}
 }
 

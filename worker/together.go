@@ -59,3 +59,14 @@ func (c *carried) Cause() any { return c.cause }
 
 // Stack is of where the panic was raised.
 func (c *carried) Stack() []byte { return c.stack }
+
+// contained keeps a panic of a background loop from ending the process: one agent's oddity must not stop all others.
+func (w *Worker) contained(what string, f func()) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c := &carried{cause: cause, stack: debug.Stack()}
+			w.cfg.Log.Error().Str("panic", c.Error()).Bytes("stack", c.stack).Msg(what + " panicked")
+		}
+	}()
+	f()
+}

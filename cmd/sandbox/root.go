@@ -43,6 +43,6 @@ func (a *app) root() *cobra.Command {
 	add(groupAgent, a.requestCommand(), a.statusCommand(), a.envCommand(), a.doneCommand(), a.logsCommand(), a.mcpCommand(),
 		a.enginesCommand(), a.verbsCommand())
 	add(groupOperator, a.projectsCommand(), a.agentsCommand(), a.workCommand(), a.psCommand(), a.rmCommand(),
-		a.requestsCommand(), a.switchCommand(), a.healthCommand())
+		a.requestsCommand(), a.deadCommand(), a.switchCommand(), a.healthCommand())
 	return root
 }

@@ -12,6 +12,7 @@ with it the databases. Operators and choreographers have the other commands.
 Environment:
   ROBOCO_SANDBOX_URL    the gateway (default http://127.0.0.1:8420)
   ROBOCO_SANDBOX_TOKEN  the caller's bearer token: who calls, and in which role
+  ROBOCO_SANDBOX_CA     the file of the authority of an https:// gateway's certificate, trusted beside the system's
 
 Exit codes: 0 done, 1 refused, 2 used wrongly, 3 the gateway cannot be reached.`
 

@@ -12,12 +12,17 @@ import (
 // default. The `about` tag is what README.md says of it; a test holds the two together.
 type config struct {
 	RedisURL    string `env:"ROBOCO_REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" about:"the bus: redis://[user:password@]host:port/db, or rediss:// for TLS"`
+	RedisCA     string `env:"ROBOCO_REDIS_TLS_CA" about:"the file of the authority that a rediss:// server's certificate must come from; unset, the system's trust"`
+	RedisCert   string `env:"ROBOCO_REDIS_TLS_CERT" about:"the file of the certificate to show to a rediss:// server; with its key"`
+	RedisKey    string `env:"ROBOCO_REDIS_TLS_KEY" about:"the file of that certificate's key"`
 	DatabaseURL string `env:"ROBOCO_DATABASE_URL" about:"the durable store: postgres://user:password@host:port/database; required by worker, gateway and migrate"`
 
 	Enabled toggle `env:"ROBOCO_SANDBOX_DB_ENABLED" envDefault:"false" about:"the master switch; a value set at run time wins; it gates requests, never cleaning up"`
 	Cell    string `env:"ROBOCO_SANDBOX_CELL" envDefault:"sandbox" about:"one independent system on a container engine and in a Redis; it touches only its own containers"`
 
 	Listen        string  `env:"ROBOCO_SANDBOX_LISTEN" envDefault:"127.0.0.1:8420" about:"where the gateway serves HTTP"`
+	TLSCert       string  `env:"ROBOCO_SANDBOX_TLS_CERT" about:"the file of the gateway's certificate: it then serves HTTPS alone; read once, at the start"`
+	TLSKey        string  `env:"ROBOCO_SANDBOX_TLS_KEY" about:"the file of that certificate's key"`
 	WorkerListen  string  `env:"ROBOCO_SANDBOX_WORKER_LISTEN" envDefault:"127.0.0.1:8421" about:"where a worker serves /healthz, /readyz and /metrics"`
 	OperatorToken string  `env:"ROBOCO_SANDBOX_OPERATOR_TOKEN" about:"the bearer token of the first operator; without it nobody can make agents"`
 	Rate          float64 `env:"ROBOCO_SANDBOX_RATE" envDefault:"100" about:"calls a second and agent, in bursts of twice that; 0 is no limit"`

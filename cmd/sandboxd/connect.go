@@ -53,7 +53,11 @@ func (p program) eventually(ctx context.Context, log zerolog.Logger, what string
 
 // openBus connects to Redis with two clients, one of them for reads that wait, and checks that it can be relied on.
 func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
-	calls, blocking, err := events.Open(cfg.RedisURL)
+	conf, err := cfg.redisTLS()
+	if err != nil {
+		return nil, nil, err
+	}
+	calls, blocking, err := events.OpenTLS(cfg.RedisURL, conf)
 	if err != nil {
 		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
 	}

@@ -188,7 +188,7 @@ func (l *life) reads() {
 	_, err = l.gateway.Gauges(ctx)
 	require.NoError(l, err)
 	require.NoError(l, l.rdb.SAdd(ctx, l.key("waiting:"+agent), "1-1").Err()) // of an entry that is not there
-	for range 3 { // past the agent's share the stream is asked what is true
+	for range 3 {                                                             // past the agent's share the stream is asked what is true
 		_, err = l.gateway.Publish(ctx, l.event(events.LogsRequested, events.LogsWanted{RequestID: "l-1", Lines: 1}))
 	}
 	require.ErrorIs(l, err, events.ErrFull)

@@ -44,6 +44,9 @@ type Begun struct {
 	Record map[string]Entry
 	// Answered: a terminal reply stands already; only what the record lacks of the set is to be made.
 	Answered bool
+	// Sealed is set where an entry of the record cannot be opened here (*SealedError): its payload is missing. The run, if it
+	// is one, is to be settled as failed.
+	Sealed error
 }
 
 type beginArgs struct {
@@ -85,6 +88,7 @@ func (b *Bus) Begin(ctx context.Context, d Delivery, a BeginArgs) (Begun, error)
 		if err := json.Unmarshal([]byte(v[2]), &begun.Record); err != nil {
 			return Begun{}, fmt.Errorf("%s: read the record: %w", doing, err)
 		}
+		begun.Sealed = b.openAll(d.Event.Subject, begun.Record)
 	default: // the verdict says it all
 	}
 	return begun, nil

@@ -28,6 +28,9 @@ type Config struct {
 	StreamCap int64 // requests refused while the work stream is longer; 10,000
 	AgentCap  int64 // requests of one agent that wait at once; 64
 
+	// Sealer keeps credentials unreadable in Redis, in records and in replies; nil leaves them readable.
+	Sealer Sealer
+
 	// Audit appends every record, end, reply, revocation to {cell}:audit, for the history checks. It is never trimmed:
 	// for tests alone.
 	Audit bool

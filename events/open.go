@@ -21,7 +21,9 @@ const (
 
 // Open makes the two clients that New wants from a URL: redis://, rediss:// or unix://. It does not dial. The errors
 // repeat nothing of the URL, which holds a password.
-func Open(rawURL string) (calls, blocking redis.UniversalClient, err error) { return OpenTLS(rawURL, nil) }
+func Open(rawURL string) (calls, blocking redis.UniversalClient, err error) {
+	return OpenTLS(rawURL, nil)
+}
 
 // OpenTLS is Open with the trust and the certificate for a rediss:// URL; nil is the system's trust and no certificate.
 // The host's name is verified in any case, unless the URL says skip_verify=true.

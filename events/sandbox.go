@@ -19,8 +19,21 @@ var sandboxLua string
 //go:embed own.lua
 var ownLua string
 
-// Sandbox reads an agent's record, and with slide gives it its whole TTL again. ErrExpired when there is none.
+// Sandbox reads an agent's record, and with slide gives it its whole TTL again. ErrExpired when there is none,
+// *SealedError when it cannot be opened here.
 func (b *Bus) Sandbox(ctx context.Context, slug string, slide bool) (Record, error) {
+	r, err := b.sandbox(ctx, slug, slide)
+	if err != nil {
+		return Record{}, err
+	}
+	if err := b.openAll(slug, r.Engines); err != nil {
+		return Record{}, err
+	}
+	return r, nil
+}
+
+// sandbox reads a record as it stands in Redis.
+func (b *Bus) sandbox(ctx context.Context, slug string, slide bool) (Record, error) {
 	args := struct {
 		Slug  string `json:"slug"`
 		Slide int    `json:"slide"`
@@ -48,7 +61,7 @@ func (b *Bus) Sandbox(ctx context.Context, slug string, slide bool) (Record, err
 	return r, nil
 }
 
-// Sandboxes reads every record, by slug.
+// Sandboxes reads every record, by slug, without the payloads.
 func (b *Bus) Sandboxes(ctx context.Context) ([]Record, error) {
 	slugs, err := b.slugs(ctx)
 	if err != nil {
@@ -60,12 +73,16 @@ func (b *Bus) Sandboxes(ctx context.Context) ([]Record, error) {
 	}
 	var out []Record
 	for _, slug := range there {
-		r, err := b.Sandbox(ctx, slug, false)
+		r, err := b.sandbox(ctx, slug, false)
 		if errors.Is(err, ErrExpired) {
 			continue
 		}
 		if err != nil {
 			return nil, err
+		}
+		for engine, e := range r.Engines {
+			e.Payload = nil
+			r.Engines[engine] = e
 		}
 		out = append(out, r)
 	}

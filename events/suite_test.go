@@ -97,7 +97,7 @@ func TestSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr := start(t)
-			for _, x := range slicesOf(publishTests(), beginTests(), leaseTests(), fateTests(), replyTests(), consumeTests(), deadTests(), aclTests()) {
+			for _, x := range slicesOf(publishTests(), beginTests(), leaseTests(), fateTests(), replyTests(), consumeTests(), deadTests(), aclTests(), sealTests()) {
 				t.Run(x.name, func(t *testing.T) {
 					t.Parallel()
 					x.run(newScene(t, addr, quick()))

@@ -21,7 +21,10 @@ func classify(err error) *events.Refusal {
 	var pull *engines.PullError
 	var exit *engines.ExitError
 	var stranger *strangerError
+	var sealed *events.SealedError
 	switch {
+	case errors.As(err, &sealed):
+		r.Retryable, r.RetryAfterMS, r.Remediate = false, 0, sealed.Remediate()
 	case errors.As(err, &stranger):
 		r.Retryable, r.RetryAfterMS = false, 0
 		r.Remediate = "An operator must rename or remove that container; sandboxd never touches what is not its own."

@@ -96,11 +96,16 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("begin: %w", err)
 	}
+	if begun.Verdict == events.Run {
+		r.epoch = begun.Epoch
+	}
+	if begun.Sealed != nil { // nothing is touched: its owner may have the key where this worker has not
+		return false, r.refuse(classify(begun.Sealed), adm.seen.tenancy)
+	}
 	switch begun.Verdict {
 	case events.Hit:
 		return r.hit(ctx, begun)
 	case events.Run:
-		r.epoch = begun.Epoch
 		return r.run(ctx, begun)
 	case events.Again:
 		return true, nil

@@ -42,6 +42,7 @@ type config struct {
 	Slots           int           `env:"ROBOCO_SANDBOX_SLOTS" envDefault:"32" about:"requests a worker handles at once"`
 	Drain           time.Duration `env:"ROBOCO_SANDBOX_DRAIN" envDefault:"30s" about:"what is under way may take this long after SIGTERM; the rest is handed back"`
 	Retain          time.Duration `env:"ROBOCO_SANDBOX_RETAIN" envDefault:"720h" about:"how long the request history is kept"`
+	SealKeys        string        `env:"ROBOCO_SANDBOX_SEAL_KEYS" about:"keys that keep credentials unreadable in Redis: name:base64 of 32 bytes, more after commas; the first seals, all open"`
 	ComposeProject  string        `env:"ROBOCO_SANDBOX_COMPOSE_PROJECT" about:"the compose project whose labels sandboxes carry, so that its down --remove-orphans sweeps them"`
 
 	Pool string `env:"ROBOCO_SANDBOX_POOL" about:"containers kept ready: not built yet, refused when set" later:"true"`

@@ -185,6 +185,9 @@ func (c config) check() []error {
 		must(err == nil && port != "", l.name, fmt.Sprintf("%q is not host:port", l.addr))
 	}
 	c.checkTLS(must)
+	if _, err := c.sealKeys(); err != nil {
+		must(false, "ROBOCO_SANDBOX_SEAL_KEYS", err.Error())
+	}
 	return append(problems, c.checkURLs()...)
 }
 

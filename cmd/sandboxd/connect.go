@@ -80,7 +80,11 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 
 // bus is the bus's configuration.
 func (c config) bus(log zerolog.Logger) events.Config {
-	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Log: log}
+	cfg := events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Log: log}
+	if keys, err := c.sealKeys(); err == nil && keys != nil { // checked when the configuration was read
+		cfg.Sealer = keys
+	}
+	return cfg
 }
 
 // redisHost is where Redis is, without the password.

@@ -139,7 +139,9 @@ func TestTLSEverywhere(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context()))
 
 	t.Log("each server is refused where another authority is trusted, and Redis refuses who shows no certificate")
-	other := func(name, value string) []string { return withDefaults(without(env, name), map[string]string{name: value}) }
+	other := func(name, value string) []string {
+		return withDefaults(without(env, name), map[string]string{name: value})
+	}
 	for _, c := range []struct {
 		env     []string
 		command string

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+
+	"github.com/roboco/sandboxd/events/seal"
 )
 
 // redisTLS is what is needed to speak TLS with Redis beside its URL; nil where nothing is set.
@@ -47,6 +49,14 @@ func (c config) secured(l net.Listener) (net.Listener, error) {
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
 	}), nil
+}
+
+// sealKeys are the keys that credentials are sealed with in Redis; nil for none.
+func (c config) sealKeys() (*seal.Keys, error) {
+	if c.SealKeys == "" {
+		return nil, nil //nolint:nilnil // nothing is set, and that is no error
+	}
+	return seal.Parse(c.SealKeys) //nolint:wrapcheck // named by who asks
 }
 
 // checkTLS judges what belongs together.

@@ -104,6 +104,9 @@ func (b *Bus) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil && unavailable(err) {
 		return nil, failed("ask redis what it is", err)
 	}
+	if err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+		warnings = append(warnings, "redis does not let this user ask what it is (INFO): its version, eviction policy and persistence are not checked")
+	}
 	info := parseInfo(text)
 	if v := info["redis_version"]; v != "" && older(v, 7) {
 		return nil, fmt.Errorf("redis is version %s: 7.0 or later is needed", v)

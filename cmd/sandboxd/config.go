@@ -32,10 +32,11 @@ type config struct {
 	Owner         string        `env:"ROBOCO_SANDBOX_OWNER" envDefault:"container" about:"container: a sandbox dies with its agent's container; lease: with its time alone, for every agent"`
 	Publish       string        `env:"ROBOCO_SANDBOX_PUBLISH" envDefault:"none" about:"none: credentials name the container, for agents on the network; loopback: 127.0.0.1 and a published port, for agents on the host"`
 
-	Network string `env:"ROBOCO_SANDBOX_NETWORK" envDefault:"roboco_default" about:"the agents' network, on which sandboxes are made"`
-	Memory  size   `env:"ROBOCO_SANDBOX_MEMORY" envDefault:"512m" about:"the memory limit of each container, no swap beyond it; data and caches scale with it"`
-	CPUs    cores  `env:"ROBOCO_SANDBOX_CPUS" envDefault:"1" about:"the processor limit of each container"`
-	Pids    int64  `env:"ROBOCO_SANDBOX_PIDS" envDefault:"256" about:"the process limit of each container"`
+	Network       string `env:"ROBOCO_SANDBOX_NETWORK" envDefault:"roboco_default" about:"the agents' network, on which sandboxes are made"`
+	NetworkCreate toggle `env:"ROBOCO_SANDBOX_NETWORK_CREATE" envDefault:"true" about:"false: a network that is absent stops the start, and none is made"`
+	Memory        size   `env:"ROBOCO_SANDBOX_MEMORY" envDefault:"512m" about:"the memory limit of each container, no swap beyond it; data and caches scale with it"`
+	CPUs          cores  `env:"ROBOCO_SANDBOX_CPUS" envDefault:"1" about:"the processor limit of each container"`
+	Pids          int64  `env:"ROBOCO_SANDBOX_PIDS" envDefault:"256" about:"the process limit of each container"`
 
 	JanitorInterval time.Duration `env:"ROBOCO_SANDBOX_JANITOR_INTERVAL" envDefault:"30s" about:"between two passes of the janitor"`
 	Grace           time.Duration `env:"ROBOCO_SANDBOX_GRACE" envDefault:"180s" about:"the janitor leaves younger containers alone"`

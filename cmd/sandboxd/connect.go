@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	// defaultPatience is long enough for a store that starts beside this process.
+	// defaultPatience is long enough for a store, or an engine, that starts beside this process.
 	defaultPatience = 15 * time.Second
-	// retryEvery is the pause between two attempts.
-	retryEvery = 500 * time.Millisecond
+	// firstPause and longestPause are those between two attempts; each is twice the one before it.
+	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
+	// tellEvery is how often a wait is told of.
+	tellEvery = 5 * time.Second
 )
 
 // eventually calls try until it succeeds, fails for good, or the patience is over; its error then is the last one.
@@ -29,24 +31,31 @@ func (p program) eventually(ctx context.Context, log zerolog.Logger, what string
 	if patience == 0 {
 		patience = defaultPatience
 	}
+	began := time.Now()
 	over := time.NewTimer(patience)
 	defer over.Stop()
-	told := false
-	for {
+	var told time.Time
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := try(ctx)
-		if err == nil || !isDown(err) {
+		if err == nil {
+			if !told.IsZero() {
+				log.Info().Dur("waited", time.Since(began)).Msg(what + " answers")
+			}
+			return nil
+		}
+		if !isDown(err) {
 			return err
 		}
-		if !told {
-			log.Warn().Err(err).Msg("waiting for " + what)
-			told = true
+		if time.Since(told) >= tellEvery {
+			log.Warn().Err(err).Dur("waited", time.Since(began)).Dur("at_most", patience).Msg("waiting for " + what)
+			told = time.Now()
 		}
 		select {
 		case <-ctx.Done():
 			return err
 		case <-over.C:
-			return err
-		case <-time.After(retryEvery):
+			return fmt.Errorf("no answer within %s: %w", patience, err)
+		case <-time.After(pause):
 		}
 	}
 }
@@ -143,7 +152,14 @@ func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger)
 			folder = filepath.Join(home, ".docker")
 		}
 	}
-	return docker.Open(ctx, docker.Config{
-		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Log: log,
+	var runtime *docker.Runtime
+	down := func(err error) bool { return errors.Is(err, engines.ErrUnavailable) }
+	err := p.eventually(ctx, log, "the container engine", down, func(ctx context.Context) (err error) {
+		runtime, err = docker.Open(ctx, docker.Config{
+			Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext,
+			FixedNetwork: !bool(cfg.NetworkCreate), Log: log,
+		})
+		return err
 	})
+	return runtime, err
 }

@@ -173,7 +173,6 @@ func TestDevRemovesWhatItMade(t *testing.T) {
 // A start that cannot succeed says which variable and which address, and never a password.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
-	nowhere := "127.0.0.1:1" // nothing listens there
 	badSeed := filepath.Join(t.TempDir(), "seed.yaml")
 	require.NoError(t, os.WriteFile(badSeed, []byte("project: []\n"), 0o600))
 	for _, c := range []struct {

@@ -30,9 +30,9 @@ func newLife(t *testing.T) *life {
 	cfg.Cell, cfg.Attempts, cfg.AgentCap, cfg.Audit = l.cell, 2, 2, false
 	cfg.Lease, cfg.ClaimIdle = 200*time.Millisecond, 300*time.Millisecond
 	l.allow("worker", events.WorkerACL(l.cell))
-	_, l.worker = l.scene.open(cfg)
+	_, l.worker = l.open(cfg)
 	l.allow("gateway", events.GatewayACL(l.cell))
-	_, l.gateway = l.scene.open(cfg)
+	_, l.gateway = l.open(cfg)
 	return l
 }
 
@@ -289,11 +289,31 @@ func (s *scene) login(name string, rules []string) *redis.Client {
 // dangerous are commands that nobody has.
 func dangerous(s *scene) [][]any {
 	return [][]any{
-		{"FLUSHALL"}, {"FLUSHDB"}, {"KEYS", "*"}, {"SCAN", "0"}, {"CONFIG", "GET", "*"}, {"ACL", "LIST"}, {"ACL", "WHOAMI"},
-		{"CLIENT", "LIST"}, {"SCRIPT", "FLUSH"}, {"FUNCTION", "LIST"}, {"SHUTDOWN"}, {"SAVE"}, {"MONITOR"},
-		{"REPLICAOF", "NO", "ONE"}, {"DBSIZE"}, {"RANDOMKEY"}, {"SUBSCRIBE", "x"}, {"PUBLISH", "x", "y"}, {"MIGRATE", "h", "1", "k", "0", "1"},
-		{"XTRIM", s.key("events"), "MAXLEN", "0"}, {"XGROUP", "DESTROY", s.key("events"), "workers"}, {"XSETID", s.key("events"), "9-9"},
-		{"RENAME", s.key("events"), s.key("x")}, {"DUMP", s.key("record:" + agent)}, {"COPY", s.key("events"), s.key("x")},
+		{"FLUSHALL"},
+		{"FLUSHDB"},
+		{"KEYS", "*"},
+		{"SCAN", "0"},
+		{"CONFIG", "GET", "*"},
+		{"ACL", "LIST"},
+		{"ACL", "WHOAMI"},
+		{"CLIENT", "LIST"},
+		{"SCRIPT", "FLUSH"},
+		{"FUNCTION", "LIST"},
+		{"SHUTDOWN"},
+		{"SAVE"},
+		{"MONITOR"},
+		{"REPLICAOF", "NO", "ONE"},
+		{"DBSIZE"},
+		{"RANDOMKEY"},
+		{"SUBSCRIBE", "x"},
+		{"PUBLISH", "x", "y"},
+		{"MIGRATE", "h", "1", "k", "0", "1"},
+		{"XTRIM", s.key("events"), "MAXLEN", "0"},
+		{"XGROUP", "DESTROY", s.key("events"), "workers"},
+		{"XSETID", s.key("events"), "9-9"},
+		{"RENAME", s.key("events"), s.key("x")},
+		{"DUMP", s.key("record:" + agent)},
+		{"COPY", s.key("events"), s.key("x")},
 	}
 }
 

@@ -49,7 +49,7 @@ type Letter struct {
 	rid     string
 }
 
-// ErrNoLetter: there is no dead letter of this ID.
+// ErrNoLetter says that there is no dead letter of this ID.
 var ErrNoLetter = errors.New("no such dead letter")
 
 // RetryError says why a dead letter was not put back. It stays where it is.

@@ -4,4 +4,4 @@ package events
 var Deliver = deliver
 
 // Allowed is for the tests of the users' rules.
-var Allowed = allowed //nolint:gochecknoglobals // an alias for tests
+var Allowed = allowed

@@ -152,8 +152,8 @@ func (b *Bus) number(ctx context.Context, doing string, s *redis.Script, keys []
 }
 
 // list calls a transition that returns a list of exactly n texts, or an empty one.
-func (b *Bus) list(ctx context.Context, doing string, n int, s *redis.Script, keys []string, args any, raw ...any) ([]string, error) {
-	cmd, err := b.run(ctx, s, keys, args, raw...)
+func (b *Bus) list(ctx context.Context, doing string, n int, s *redis.Script, keys []string, args any) ([]string, error) {
+	cmd, err := b.run(ctx, s, keys, args)
 	if err != nil {
 		return nil, failed(doing, err)
 	}

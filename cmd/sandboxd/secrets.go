@@ -56,7 +56,7 @@ func (c config) sealKeys() (*seal.Keys, error) {
 	if c.SealKeys == "" {
 		return nil, nil //nolint:nilnil // nothing is set, and that is no error
 	}
-	return seal.Parse(c.SealKeys) //nolint:wrapcheck // named by who asks
+	return seal.Parse(c.SealKeys)
 }
 
 // checkTLS judges what belongs together.

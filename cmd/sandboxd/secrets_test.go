@@ -103,7 +103,7 @@ func (s *search) gather(when string) {
 		s.put("log of "+command, string(text))
 	}
 	for _, url := range s.metrics {
-		resp, err := http.Get(url) //nolint:gosec,noctx // a test's own
+		resp, err := http.Get(url)
 		require.NoError(s.t, err)
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(s.t, err)
@@ -251,7 +251,7 @@ func (s *search) live() {
 	logs, err := dev.Logs(ctx, client.LogsFilter{})
 	require.NoError(t, err)
 	s.put("engine logs", fmt.Sprint(logs.Logs))
-	_, err = s.client("wrong-"+s.operator[:8]).Agents(ctx)
+	_, err = s.client("wrong-" + s.operator[:8]).Agents(ctx)
 	require.Error(t, err)
 	s.put("error texts", err.Error())
 	require.NoError(t, s.admin.XAdd(ctx, &redis.XAddArgs{Stream: "{" + s.cell + "}:events", Values: []any{"nonsense", "1"}}).Err())

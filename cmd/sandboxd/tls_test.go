@@ -182,7 +182,7 @@ func TestTLSEverywhere(t *testing.T) {
 	code, out = call(filepath.Join(a.folder, "nowhere"), "health")
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, "ROBOCO_SANDBOX_CA")
-	resp, err := http.Get("http" + strings.TrimPrefix(url, "https") + "/healthz") //nolint:noctx // a test
+	resp, err := http.Get("http" + strings.TrimPrefix(url, "https") + "/healthz")
 	if err == nil {
 		require.Equal(t, http.StatusBadRequest, resp.StatusCode, "no plain HTTP beside it")
 		require.NoError(t, resp.Body.Close())

@@ -1,8 +1,8 @@
 -- stumble: a handler has panicked over an entry. Other failures are not counted: what is out of reach comes back.
--- KEYS 14: the panics over this entry. ARGV 2: reason (what was panicked with).
+-- The last of KEYS: the panics over this entry. ARGV 2: reason (what was panicked with).
 -- Returns how many there have been; negative when the entry is now a dead letter, 0 when it is another's by now.
 if not mine() then return 0 end
-local panics = KEYS[14]
+local panics = KEYS[#KEYS]
 local n = call('HINCRBY', panics, 'n', 1)
 call('PEXPIRE', panics, cfg.remember)
 if n < cfg.attempts then return n end

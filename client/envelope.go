@@ -13,6 +13,7 @@ const (
 	CodeNotFound     = "not_found"     // HTTP 404
 	CodeNotAllowed   = "not_allowed"   // HTTP 405
 	CodeTaken        = "taken"         // HTTP 409
+	CodeConflict     = "conflict"      // HTTP 409: it would do harm, or nothing
 	CodeTooLarge     = "too_large"     // HTTP 413
 	CodeInvalidInput = "invalid_input" // HTTP 422
 	CodeRateLimited  = "rate_limited"  // HTTP 429

@@ -62,6 +62,7 @@ func (b *Bus) AnswerBody(ctx context.Context, d Delivery, body json.RawMessage) 
 
 type finishArgs struct {
 	handle
+	Cause  Cause  `json:"cause,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -72,11 +73,15 @@ func (b *Bus) Finish(ctx context.Context, d Delivery) (bool, error) {
 }
 
 // DeadLetter ends an entry and keeps it, with the reason, in the dead letters. A request that nobody has answered is
-// answered as exhausted.
+// answered as exhausted. Its cause is CauseRefused. It reports false when the entry is another consumer's by now.
 func (b *Bus) DeadLetter(ctx context.Context, d Delivery, reason string) (bool, error) {
+	return b.deadLetter(ctx, d, CauseRefused, reason)
+}
+
+func (b *Bus) deadLetter(ctx context.Context, d Delivery, cause Cause, reason string) (bool, error) {
 	if reason == "" {
 		reason = "no reason was given"
 	}
-	n, err := b.number(ctx, "keep entry "+d.Entry+" as a dead letter", b.scripts.finish, b.keys(d.Event.Subject, d.rid, d.Event.ID), finishArgs{handle: d.handle(), Reason: reason})
+	n, err := b.number(ctx, "keep entry "+d.Entry+" as a dead letter", b.scripts.finish, b.keys(d.Event.Subject, d.rid, d.Event.ID), finishArgs{handle: d.handle(), Cause: cause, Reason: reason})
 	return n == 1, err
 }

@@ -58,6 +58,9 @@ type Begun struct {
 	Live int64
 	// Waited is how long the request has waited for a worker with room, of the verdicts Run and Waited.
 	Waited time.Duration
+	// Sealed is set where an entry of the record cannot be opened here (*SealedError): its payload is missing. The run, if it
+	// is one, is to be settled as failed.
+	Sealed error
 }
 
 type beginArgs struct {
@@ -113,6 +116,7 @@ func (b *Bus) Begin(ctx context.Context, d Delivery, a BeginArgs) (Begun, error)
 		if err := json.Unmarshal([]byte(v[2]), &begun.Record); err != nil {
 			return Begun{}, fmt.Errorf("%s: read the record: %w", doing, err)
 		}
+		begun.Sealed = b.openAll(d.Event.Subject, begun.Record)
 	default: // the verdict says it all
 	}
 	return begun, nil

@@ -71,7 +71,7 @@ end
 
 if not lease or lease ~= args.epoch then
   if call('HINCRBY', REQUEST, 'tries', 1) > cfg.attempts then
-    letter('tried too often')
+    letter('exhausted', 'tried too often')
     return done('exhausted', { task = args.task })
   end
 end

@@ -33,6 +33,9 @@ type Config struct {
 	AgentCap  int64 // requests of one agent that wait at once; 64
 	Max       int64 // agents that hold a sandbox at once, over all workers of the cell; 0 is no limit
 
+	// Sealer keeps credentials unreadable in Redis, in records and in replies; nil leaves them readable.
+	Sealer Sealer
+
 	// Audit appends every record, end, reply, revocation to {cell}:audit, for the history checks. It is never trimmed:
 	// for tests alone.
 	Audit bool
@@ -108,6 +111,9 @@ func (b *Bus) Check(ctx context.Context) (warnings []string, err error) {
 	text, err := b.calls.Info(ctx).Result()
 	if err != nil && unavailable(err) {
 		return nil, failed("ask redis what it is", err)
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "NOPERM") {
+		warnings = append(warnings, "redis does not let this user ask what it is (INFO): its version, eviction policy and persistence are not checked")
 	}
 	info := parseInfo(text)
 	if v := info["redis_version"]; v != "" && older(v, 7) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -97,35 +96,25 @@ func (c *consumer) start(ctx context.Context, m redis.XMessage) {
 	c.handlers.Go(func() {
 		leave := sync.OnceFunc(c.release)
 		defer leave()
-		defer c.survive(m.ID)
-		d, err := deliver(m, c.name)
-		d.leave = leave
-		if err == nil {
+		d := Delivery{Entry: m.ID, consumer: c.name}
+		defer func() {
+			if cause := recover(); cause != nil {
+				c.stumbled(d, cause)
+			}
+		}()
+		var err error
+		d, err = deliver(m, c.name)
+		if d.leave = leave; err == nil {
 			c.handle(c.working, d)
 			return
 		}
 		c.bus.cfg.Log.Warn().Str("entry", m.ID).Err(err).Msg("entry cannot be decoded: kept as a dead letter")
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		defer cancel()
-		if _, err := c.bus.DeadLetter(settle, d, err.Error()); err != nil {
+		if _, err := c.bus.deadLetter(settle, d, CauseUndecodable, err.Error()); err != nil {
 			c.bus.cfg.Log.Error().Str("entry", m.ID).Err(err).Msg("cannot keep a dead letter: it will be delivered again")
 		}
 	})
-}
-
-// survive keeps a handler's panic from ending the process; the entry is left to be delivered again. What was panicked with
-// may hold a secret, so only a runtime error is told in its words.
-func (c *consumer) survive(entry string) {
-	cause := recover()
-	if cause == nil {
-		return
-	}
-	line := c.bus.cfg.Log.Error().Str("entry", entry).Str("panic", fmt.Sprintf("%T", cause)).Bytes("stack", debug.Stack())
-	var fault interface{ RuntimeError() }
-	if err, ok := cause.(error); ok && errors.As(err, &fault) {
-		line = line.Err(err)
-	}
-	line.Msg("a handler panicked; the entry is left to be delivered again")
 }
 
 // mend waits out a failed read, and makes the consumer group anew where it is gone.

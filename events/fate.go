@@ -73,7 +73,7 @@ func (b *Bus) Revoke(ctx context.Context, f Found, ownEpoch string, p Present) (
 
 // Adopt records a container that Redis has forgotten.
 func (b *Bus) Adopt(ctx context.Context, f Found, p Present, e Entry) (Fate, error) {
-	raw, err := e.marshal()
+	raw, err := b.seal(f.Slug, f.Engine, e)
 	if err != nil {
 		return "", err
 	}

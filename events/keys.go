@@ -38,5 +38,6 @@ func (b *Bus) keys(slug, requestID, eventID string) []string {
 		b.key("agents"),
 		b.key("audit"),
 		b.key("live"),
+		b.key("letters"),
 	}
 }

@@ -65,7 +65,7 @@ func (b *Bus) Tell(ctx context.Context, d Delivery, epoch string, p Progress) er
 // Record records one engine under the lease; with the last one asked for it writes the terminal reply too.
 // Held, Fenced or Revoked.
 func (b *Bus) Record(ctx context.Context, d Delivery, epoch, engine string, e Entry, o Outcome, reason string, asked []Want) (Fencing, error) {
-	raw, err := e.marshal()
+	raw, err := b.seal(d.Event.Subject, engine, e)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Limits of a connection. A call that is lost is repeated, for the scripts bear it; a read that waits is not.
@@ -20,10 +22,22 @@ const (
 // Open makes the two clients that New wants from a URL: redis://, rediss:// or unix://. It does not dial. The errors
 // repeat nothing of the URL, which holds a password.
 func Open(rawURL string) (calls, blocking redis.UniversalClient, err error) {
+	return OpenTLS(rawURL, nil)
+}
+
+// OpenTLS is Open with the trust and the certificate for a rediss:// URL; nil is the system's trust and no certificate.
+// The host's name is verified in any case, unless the URL says skip_verify=true.
+func OpenTLS(rawURL string, conf *tls.Config) (calls, blocking redis.UniversalClient, err error) {
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the Redis URL cannot be read: %w", urlProblem(rawURL))
 	}
+	if conf != nil && o.TLSConfig != nil {
+		o.TLSConfig.RootCAs, o.TLSConfig.Certificates = conf.RootCAs, conf.Certificates
+	}
+	// A user with just the commands it needs may not say who it is, and would be noted as refused at each connection.
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialLimit, ioLimit, ioLimit
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true

@@ -2,12 +2,12 @@
 --
 -- KEYS are the same list everywhere (keys.go), so that all of them lie in one slot of a cluster:
 --   1 events, 2 agent, 3 record, 4 replies, 5 fate, 6 waiting, 7 request, 8 reply, 9 published, 10 dead, 11 agents, 12 audit,
---   13 live
+--   13 live, 14 letters
 -- ARGV: 1 the cell's settings, 2 the call's arguments, both JSON; from 3 on whatever must pass through unread.
 --   Wherever an entry is handled the arguments have: slug, consumer, entry (its ID in the stream), rid (the request's ID).
 -- Wants are lists: [{"e": engine, "f": [features]}, ...].
 -- A line that begins with "audit" is a statement of its own; it is cut out where no audit is kept.
-local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE = unpack(KEYS)
+local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE, LETTERS = unpack(KEYS)
 local cfg, args = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
 local call = redis.call
 local clock = call('TIME')
@@ -194,15 +194,22 @@ local function finish()
   if args.slug ~= '' then call('SREM', WAITING, args.entry) end
 end
 
--- letter keeps the entry among the dead letters, its fields cut to 4 KiB each.
-local function letter(reason)
-  local fields = { 'entry', args.entry, 'reason', reason }
+-- letter keeps the entry among the dead letters, its fields cut to 4 KiB each, and counts it by its cause.
+local function letter(cause, reason)
+  local fields = { 'entry', args.entry, 'cause', cause, 'reason', reason }
   local found = call('XRANGE', EVENTS, args.entry, args.entry)[1]
+  local whole = true
   for i, x in ipairs(found and found[2] or {}) do
+    if #x > 4096 or i > 128 then whole = false end
     if i > 128 then break end
     fields[#fields + 1] = (i % 2 == 1 and 'was:' or '') .. x:sub(1, 4096)
   end
+  if not whole then
+    fields[#fields + 1] = 'cut'
+    fields[#fields + 1] = '1'
+  end
   call('XADD', DEAD, 'MAXLEN', '~', 1000, '*', unpack(fields))
+  call('HINCRBY', LETTERS, cause, 1)
 end
 
 -- drop ends a sandbox: no lease, no record, no credentials left in a reply. A reply stream is made anew under the ID its

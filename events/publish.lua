@@ -60,7 +60,7 @@ if changed or kind == 'work.ended' then call('HDEL', AGENT, 'task', 'project', '
 if kind == 'work.ended' then call('HSET', AGENT, 'over', 1) end
 if kind == 'work.started' then
   call('HDEL', AGENT, 'over')
-  call('HSET', AGENT, 'task', args.task, 'project', args.project)
+  call('HSET', AGENT, 'task', args.task, 'project', args.project, 'began', x)
   if args.owner == 'container' then call('HSET', AGENT, 'owned', 1) end
 end
 if request then

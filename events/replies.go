@@ -49,7 +49,7 @@ func (b *Bus) look(ctx context.Context, slug, requestID, after string) (sight, e
 		return s, fmt.Errorf("%s: %w", doing, ErrExpired)
 	}
 	var err error
-	if s.replies, err = replies(read.Val()); err != nil {
+	if s.replies, err = b.replies(slug, read.Val()); err != nil {
 		return s, fmt.Errorf("%s: %w", doing, err)
 	}
 	return s, nil
@@ -63,10 +63,10 @@ func following(after string) string {
 	return "(" + after
 }
 
-func replies(messages []redis.XMessage) ([]Reply, error) {
+func (b *Bus) replies(slug string, messages []redis.XMessage) ([]Reply, error) {
 	out := make([]Reply, 0, len(messages))
 	for _, m := range messages {
-		r, err := replyOf(m)
+		r, err := b.replyOf(slug, m)
 		if err != nil {
 			return nil, fmt.Errorf("read reply entry %s: %w", m.ID, err)
 		}
@@ -89,8 +89,8 @@ func unreadable(part string, err error) error {
 	return fmt.Errorf("read the %s of a reply: %w", part, err)
 }
 
-// replyOf reads an entry of a reply stream.
-func replyOf(m redis.XMessage) (Reply, error) {
+// replyOf reads an entry of a reply stream. One that cannot be opened here is read as a failure that says so.
+func (b *Bus) replyOf(slug string, m redis.XMessage) (Reply, error) {
 	r := Reply{ID: m.ID, State: State(text(m, "state")), Task: text(m, "task"), Expires: millis(text(m, "expires"))}
 	if line := text(m, "progress"); line != "" {
 		r.Progress = &Progress{}
@@ -114,11 +114,15 @@ func replyOf(m redis.XMessage) (Reply, error) {
 		return r, nil
 	}
 	var engines map[string]handed
-	if err := json.Unmarshal([]byte(raw), &engines); err != nil {
+	err := json.Unmarshal([]byte(raw), &engines)
+	if err != nil {
 		return r, unreadable("engines", err)
 	}
 	r.Engines = make(map[string]EngineReply, len(engines))
 	for name, h := range engines {
+		if h.Entry, err = b.open(slug, name, h.Entry); err != nil {
+			return Reply{ID: r.ID, State: StateFailed, Task: r.Task, Expires: r.Expires, Refusal: unopened(err)}, nil
+		}
 		r.Engines[name] = EngineReply{Outcome: h.By.Outcome, Reason: h.By.Reason, Features: h.Entry.Features, Payload: h.Entry.Payload}
 	}
 	return r, nil

@@ -245,25 +245,6 @@ func replyTests() []test {
 			require.NoError(s, err)
 			require.Len(s, log, int(n))
 		}},
-		{"an agent's own user reads its replies, and can do nothing else", func(s *scene) {
-			s.engage("")
-			s.provision("r-1")
-			s.allow(s.cell+"-reader", events.ReaderACL(s.cell, agent))
-			if s.user == "" {
-				return // the embedded server knows no users
-			}
-			c := redis.NewClient(&redis.Options{Addr: s.addr, Username: s.user, Password: s.user, DisableIdentity: true})
-			defer func() { _ = c.Close() }()
-			got, err := c.XRead(s.Context(), &redis.XReadArgs{Streams: []string{s.bus.ReplyStream(agent, "r-1"), "0"}, Block: -1}).Result()
-			require.NoError(s, err)
-			require.Len(s, got[0].Messages, 2)
-			denied := func(err error) { require.ErrorContains(s, err, "NOPERM") }
-			denied(c.XRead(s.Context(), &redis.XReadArgs{Streams: []string{s.bus.ReplyStream("another", "r-1"), "0"}, Block: -1}).Err())
-			denied(c.XRead(s.Context(), &redis.XReadArgs{Streams: []string{s.key("events"), "0"}, Block: -1}).Err())
-			denied(c.XAdd(s.Context(), &redis.XAddArgs{Stream: s.key("events"), Values: []any{"a", "b"}}).Err())
-			denied(c.HGetAll(s.Context(), s.key("record:"+agent)).Err())
-			denied(c.Del(s.Context(), s.bus.ReplyStream(agent, "r-1")).Err())
-		}},
 		{"the master switch", func(s *scene) {
 			v, err := s.bus.MasterSwitch(s.Context())
 			require.NoError(s, err)

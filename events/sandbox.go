@@ -19,8 +19,21 @@ var sandboxLua string
 //go:embed own.lua
 var ownLua string
 
-// Sandbox reads an agent's record, and with slide gives it its whole TTL again. ErrExpired when there is none.
+// Sandbox reads an agent's record, and with slide gives it its whole TTL again. ErrExpired when there is none,
+// *SealedError when it cannot be opened here.
 func (b *Bus) Sandbox(ctx context.Context, slug string, slide bool) (Record, error) {
+	r, err := b.sandbox(ctx, slug, slide)
+	if err != nil {
+		return Record{}, err
+	}
+	if err := b.openAll(slug, r.Engines); err != nil {
+		return Record{}, err
+	}
+	return r, nil
+}
+
+// sandbox reads a record as it stands in Redis.
+func (b *Bus) sandbox(ctx context.Context, slug string, slide bool) (Record, error) {
 	args := struct {
 		Slug  string `json:"slug"`
 		Slide int    `json:"slide"`
@@ -48,7 +61,7 @@ func (b *Bus) Sandbox(ctx context.Context, slug string, slide bool) (Record, err
 	return r, nil
 }
 
-// Sandboxes reads every record, by slug.
+// Sandboxes reads every record, by slug, without the payloads.
 func (b *Bus) Sandboxes(ctx context.Context) ([]Record, error) {
 	slugs, err := b.slugs(ctx)
 	if err != nil {
@@ -60,12 +73,16 @@ func (b *Bus) Sandboxes(ctx context.Context) ([]Record, error) {
 	}
 	var out []Record
 	for _, slug := range there {
-		r, err := b.Sandbox(ctx, slug, false)
+		r, err := b.sandbox(ctx, slug, false)
 		if errors.Is(err, ErrExpired) {
 			continue
 		}
 		if err != nil {
 			return nil, err
+		}
+		for engine, e := range r.Engines {
+			e.Payload = nil
+			r.Engines[engine] = e
 		}
 		out = append(out, r)
 	}
@@ -139,6 +156,8 @@ func (b *Bus) slugs(ctx context.Context) ([]string, error) {
 type Gauges struct {
 	StreamLength, Pending, DeadLetters, Sandboxes int64
 	OldestPending                                 time.Duration
+	// Letters counts the dead letters that there ever were, by cause.
+	Letters map[Cause]int64
 }
 
 // Gauges reads them.
@@ -155,10 +174,11 @@ func (b *Bus) Gauges(ctx context.Context) (Gauges, error) {
 	defer cancel()
 	pipe := b.calls.Pipeline()
 	length, dead, clock := pipe.XLen(ctx, b.stream()), pipe.XLen(ctx, b.key("dead")), pipe.Time(ctx)
+	letters := pipe.HGetAll(ctx, b.key("letters"))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Gauges{}, failed("read the gauges", err)
 	}
-	g := Gauges{StreamLength: length.Val(), DeadLetters: dead.Val(), Sandboxes: int64(len(there))}
+	g := Gauges{StreamLength: length.Val(), DeadLetters: dead.Val(), Sandboxes: int64(len(there)), Letters: counts(letters.Val())}
 	pending, err := b.calls.XPending(ctx, b.stream(), group).Result()
 	if noGroup(err) {
 		return g, nil
@@ -171,4 +191,13 @@ func (b *Bus) Gauges(ctx context.Context) (Gauges, error) {
 		g.OldestPending = max(clock.Val().Sub(timeOf(pending.Lower)), 0)
 	}
 	return g, nil
+}
+
+// counts are the dead letters by cause; a cause without any is there too, so that its first one is seen as a rise.
+func counts(kept map[string]string) map[Cause]int64 {
+	out := map[Cause]int64{CauseUndecodable: 0, CauseRefused: 0, CauseExhausted: 0, CausePanicked: 0}
+	for cause, n := range kept {
+		out[Cause(cause)], _ = strconv.ParseInt(n, 10, 64)
+	}
+	return out
 }

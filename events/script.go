@@ -19,7 +19,7 @@ var fateLua string
 
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
-	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback *redis.Script
+	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -47,6 +47,8 @@ func load(audit bool) scripts {
 		sandbox:  script(sandboxLua),
 		sweep:    script(sweepLua),
 		handback: script(handbackLua),
+		stumble:  script(stumbleLua),
+		retry:    script(retryLua),
 	}
 }
 
@@ -155,8 +157,8 @@ func (b *Bus) number(ctx context.Context, doing string, s *redis.Script, keys []
 }
 
 // list calls a transition that returns a list of exactly n texts, or an empty one.
-func (b *Bus) list(ctx context.Context, doing string, n int, s *redis.Script, keys []string, args any, raw ...any) ([]string, error) {
-	cmd, err := b.run(ctx, s, keys, args, raw...)
+func (b *Bus) list(ctx context.Context, doing string, n int, s *redis.Script, keys []string, args any) ([]string, error) {
+	cmd, err := b.run(ctx, s, keys, args)
 	if err != nil {
 		return nil, failed(doing, err)
 	}

@@ -4,6 +4,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 settings=${SANDBOXD_ENV_FILE:-.env}
 mark='# made by scripts/up.sh'
+# The users of Redis, beside the settings; up.sh makes it.
+SANDBOXD_ACL_FILE=$(realpath --no-symlinks "$settings.acl")
+export SANDBOXD_ACL_FILE
 export COMPOSE_IGNORE_ORPHANS=true # sandboxes carry the project's labels on purpose
 
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -13,4 +13,4 @@ docker ps --all --quiet --filter label=roboco.sandbox=1 --filter "label=com.dock
   xargs -r docker rm --force --volumes >/dev/null
 unset COMPOSE_IGNORE_ORPHANS # it cannot be combined with what follows
 compose down --volumes --remove-orphans
-if head -n 1 "$settings" | grep -q "^$mark"; then rm "$settings"; fi
+if head -n 1 "$settings" | grep -q "^$mark"; then rm -f "$settings" "$SANDBOXD_ACL_FILE"; fi

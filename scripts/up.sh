@@ -20,9 +20,27 @@ SANDBOXD_POSTGRES_PASSWORD=$(secret)
 SANDBOXD_REDIS_WORKER_PASSWORD=$(secret)
 SANDBOXD_REDIS_GATEWAY_PASSWORD=$(secret)
 ROBOCO_SANDBOX_OPERATOR_TOKEN=$(secret)
+SANDBOXD_ACL_FILE=$SANDBOXD_ACL_FILE
 ENV
     mv "$settings.new" "$settings"
   )
+}
+
+# write_users makes the ACL file of Redis from its template. Only hashes of random passwords stand in it, and Redis, which is
+# another user, must be able to read it. It is written in place, for the container holds on to the file.
+write_users() {
+  local choreographer=off
+  hash() { setting "$1" | tr -d '\n' | sha256sum | cut -d' ' -f1; }
+  [ -z "$(setting SANDBOXD_REDIS_CHOREOGRAPHER_PASSWORD)" ] ||
+    choreographer="on #$(hash SANDBOXD_REDIS_CHOREOGRAPHER_PASSWORD)"
+  sed -e '/^#/d' -e "s/@CELL@/${ROBOCO_SANDBOX_CELL:-sandbox}/g" -e "s/@WORKER@/$(hash SANDBOXD_REDIS_WORKER_PASSWORD)/" \
+    -e "s/@GATEWAY@/$(hash SANDBOXD_REDIS_GATEWAY_PASSWORD)/" -e "s/@CHOREOGRAPHER@/$choreographer/" \
+    scripts/redis.acl >"$settings.new"
+  users_changed=false
+  if [ -e "$SANDBOXD_ACL_FILE" ] && ! cmp -s "$settings.new" "$SANDBOXD_ACL_FILE"; then users_changed=true; fi
+  cat "$settings.new" >"$SANDBOXD_ACL_FILE"
+  chmod 644 "$SANDBOXD_ACL_FILE"
+  rm "$settings.new"
 }
 
 # The image holds two static programs and nothing else; the layer cache makes an unchanged one free.
@@ -57,8 +75,10 @@ await() {
 }
 
 write_settings
+write_users
 build_image
 compose up --detach
+if $users_changed; then compose restart redis; fi # it reads its users when it starts
 await
 cat <<EOT
 sandboxd is ready.

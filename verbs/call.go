@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func (g *Gateway) serve(rt route) http.Handler {
 		defer func() {
 			if cause := recover(); cause != nil {
 				g.cfg.Log.Error().Str("correlation_id", c.correlationID).Str("call", c.name).
-					Str("panic", fmt.Sprint(cause)).Bytes("stack", debug.Stack()).Msg("a call panicked")
+					Str("panic", panicWords(cause)).Bytes("stack", debug.Stack()).Msg("a call panicked")
 				if out.status == 0 {
 					g.fail(out, c, fmt.Errorf("%s panicked", c.name))
 				}
@@ -65,6 +66,14 @@ func (g *Gateway) serve(rt route) http.Handler {
 			g.fail(out, c, err)
 		}
 	})
+}
+
+// panicWords describes what was panicked with. It may hold a secret, so only a runtime error is told in its words.
+func panicWords(cause any) string {
+	if fault, ok := cause.(runtime.Error); ok {
+		return fault.Error()
+	}
+	return fmt.Sprintf("a value of type %T", cause)
 }
 
 // drain reads what is left of the body of a refused call, within limits: a connection that is closed over unread bytes

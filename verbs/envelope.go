@@ -56,6 +56,7 @@ func asProblem(err error) *problem {
 		refused  *state.InvalidError
 		decode   *events.DecodeError
 		oversize *http.MaxBytesError
+		sealed   *events.SealedError
 	)
 	switch {
 	case errors.As(err, &p):
@@ -72,6 +73,8 @@ func asProblem(err error) *problem {
 			message:   fmt.Sprintf("the body is larger than %d bytes", oversize.Limit),
 			remediate: "Send a smaller body.",
 		}
+	case errors.As(err, &sealed):
+		return &problem{status: http.StatusInternalServerError, code: client.CodeInternal, message: sealed.Error(), remediate: sealed.Remediate()}
 	case errors.Is(err, state.ErrNotFound):
 		return &problem{
 			status: http.StatusNotFound, code: client.CodeNotFound, message: words(err), remediate: "Check the name.",

@@ -85,6 +85,7 @@ const gaugePatience = 2 * time.Second
 type busCollector struct {
 	bus                                          *events.Bus
 	up, length, pending, oldest, dead, sandboxes *prometheus.Desc
+	letters                                      *prometheus.Desc
 }
 
 func newBusCollector(bus *events.Bus) *busCollector {
@@ -95,14 +96,16 @@ func newBusCollector(bus *events.Bus) *busCollector {
 		length:    desc("stream_length", "Entries in the work stream."),
 		pending:   desc("stream_pending", "Entries that a worker has and has not finished."),
 		oldest:    desc("stream_lag_seconds", "Age of the oldest unfinished entry."),
-		dead:      desc("dead_letters", "Entries that could not be worked on."),
+		dead:      desc("dead_letters", "Dead letters: entries that could not be worked on."),
 		sandboxes: desc("live_sandboxes", "Sandboxes that are recorded."),
+		letters: prometheus.NewDesc("sandboxd_dead_letters_total",
+			"Entries that became dead letters, by cause; put back or dropped since or not.", []string{"cause"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (b *busCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.up, b.length, b.pending, b.oldest, b.dead, b.sandboxes} {
+	for _, d := range []*prometheus.Desc{b.up, b.length, b.pending, b.oldest, b.dead, b.sandboxes, b.letters} {
 		ch <- d
 	}
 }
@@ -123,4 +126,7 @@ func (b *busCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(b.oldest, g.OldestPending.Seconds())
 	gauge(b.dead, float64(g.DeadLetters))
 	gauge(b.sandboxes, float64(g.Sandboxes))
+	for cause, n := range g.Letters {
+		ch <- prometheus.MustNewConstMetric(b.letters, prometheus.CounterValue, float64(n), string(cause))
+	}
 }

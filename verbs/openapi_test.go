@@ -151,6 +151,7 @@ func TestAnswersMatchTheirDescription(t *testing.T) {
 	s.work()
 	s.engage(dev, task)
 	s.call(dev, "POST", requestPath, `{"extensions":{"redis":["json"]}}`)
+	s.keepLetter(letterID, "nonsense", "1")
 	calls := []row{
 		{"PUT", "/api/v1/projects/shop", `{"sandbox_services":["redis"],"sandbox_extensions":{"redis":["json"]}}`, []string{ops}},
 		{"PUT", "/api/v1/projects/bare", `{}`, []string{ops}},

@@ -50,7 +50,7 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // routes is every row but the catch-all.
 func (g *Gateway) routes() []route {
-	return slices.Concat(g.agentRoutes(), g.projectRoutes(), g.operatorRoutes(), g.openRoutes())
+	return slices.Concat(g.agentRoutes(), g.projectRoutes(), g.operatorRoutes(), g.deadRoutes(), g.openRoutes())
 }
 
 // agentRoutes are what agents and the choreographer call.

@@ -82,7 +82,7 @@ func TestSuite(t *testing.T) {
 			addr := start(t)
 			for _, x := range slices.Concat(
 				authTests(), requestTests(), asyncTests(), workTests(), eventTests(), projectTests(), agentTests(),
-				sandboxTests(), spawnTests(), logTests(), historyTests(), flagTests(), healthTests(), inputTests(), mcpTests(), fullTests(),
+				sandboxTests(), spawnTests(), logTests(), historyTests(), flagTests(), healthTests(), inputTests(), mcpTests(), fullTests(), deadTests(),
 			) {
 				t.Run(x.name, func(t *testing.T) {
 					t.Parallel()

@@ -54,6 +54,7 @@ type Config struct {
 	JanitorInterval time.Duration // 30 s
 	StopGrace       time.Duration // between stop signal and removal; 300 ms
 	Drain           time.Duration // 30 s
+	StartWithin     time.Duration // an engine that does not answer at the start is waited for; 15 s
 	Beat            time.Duration // between two beats of a lease; 1 s
 	Retain          time.Duration // history rows older are pruned; 30 days
 

@@ -113,13 +113,12 @@ func (r *run) prove(ctx context.Context, e engines.Engine, id string, l engines.
 	ctx, cancel := context.WithTimeoutCause(ctx, e.ReadyWithin, fmt.Errorf("%s was %w: no authenticated answer within %s", e.Name, errNotReady, e.ReadyWithin))
 	defer cancel()
 	ctx, exited := context.WithCancelCause(ctx)
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
+	var watching together
+	watching.Go(func() {
 		if code, err := r.w.cfg.Runtime.WaitExit(ctx, id); err == nil {
 			exited(r.exitError(context.WithoutCancel(ctx), e.Name, id, code, l))
 		}
-	}()
+	})
 	access, err := r.makeReady(ctx, e, id, features)
 	if err != nil && ctx.Err() == nil { // a connection that broke may be the first sign of an exit: wait for the other
 		t := time.NewTimer(500 * time.Millisecond)
@@ -133,7 +132,7 @@ func (r *run) prove(ctx context.Context, e engines.Engine, id string, l engines.
 		err = context.Cause(ctx)
 	}
 	exited(nil)
-	<-watching
+	watching.Wait()
 	return access, err
 }
 

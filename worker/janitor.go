@@ -16,12 +16,14 @@ func (w *Worker) janitor(ctx context.Context) {
 	t := time.NewTicker(w.cfg.JanitorInterval)
 	defer t.Stop()
 	for {
-		if n, err := w.JanitorPass(ctx); err != nil && ctx.Err() == nil {
-			w.cfg.Log.Warn().Err(err).Msg("janitor pass was not complete")
-		} else if n > 0 {
-			w.cfg.Log.Info().Int("changed", n).Msg("janitor pass")
-		}
-		w.housekeep(ctx)
+		w.contained("janitor pass", func() {
+			if n, err := w.JanitorPass(ctx); err != nil && ctx.Err() == nil {
+				w.cfg.Log.Warn().Err(err).Msg("janitor pass was not complete")
+			} else if n > 0 {
+				w.cfg.Log.Info().Int("changed", n).Msg("janitor pass")
+			}
+		})
+		w.contained("housekeeping", func() { w.housekeep(ctx) })
 		select {
 		case <-ctx.Done():
 			return

@@ -22,7 +22,7 @@ func (w *Worker) observe(ctx context.Context) {
 	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(wait*2, 5*time.Second) {
 		err := w.cfg.Runtime.Deaths(ctx, func() { wait = 100 * time.Millisecond; w.stopGoneOwners(ctx) }, func(d engines.Death) {
 			if slug, ok := strings.CutPrefix(d.Name, agentPrefix); ok && d.Labels[labelSandbox] == "" {
-				w.observeAgent(ctx, slug)
+				w.contained("a look at an agent's death", func() { w.observeAgent(ctx, slug) })
 			}
 		})
 		if ctx.Err() != nil {

@@ -22,10 +22,13 @@ func classify(err error) *events.Refusal {
 	var exit *engines.ExitError
 	var stranger *strangerError
 	var full *fullError
+	var sealed *events.SealedError
 	switch {
 	case errors.As(err, &full):
 		r.RetryAfterMS = 5000
 		r.Remediate = "Call request_sandbox() again in a few seconds. " + full.remediate
+	case errors.As(err, &sealed):
+		r.Retryable, r.RetryAfterMS, r.Remediate = false, 0, sealed.Remediate()
 	case errors.As(err, &stranger):
 		r.Retryable, r.RetryAfterMS = false, 0
 		r.Remediate = "An operator must rename or remove that container; sandboxd never touches what is not its own."

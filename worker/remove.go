@@ -67,16 +67,11 @@ func (w *Worker) removeAll(ctx context.Context, slug, reason string) error {
 	if err != nil {
 		return fmt.Errorf("list the containers of %s: %w", slug, err)
 	}
-	errs := make(chan error, len(cs))
-	for _, c := range cs {
-		go func() {
-			_, err := w.remove(ctx, c.ID, "", reason)
-			errs <- err
-		}()
+	errs := make([]error, len(cs))
+	var removals together
+	for i, c := range cs {
+		removals.Go(func() { _, errs[i] = w.remove(ctx, c.ID, "", reason) })
 	}
-	var all []error
-	for range cs {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+	removals.Wait()
+	return errors.Join(errs...)
 }

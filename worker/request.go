@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 )
@@ -22,6 +20,7 @@ var (
 	errRevoked   = errors.New("the container may not be recorded any more")
 	errNotReady  = errors.New("not ready in time")
 	errUnsettled = errors.New("the container's name did not come free")
+	errPanicked  = errors.New("another engine's provision panicked")
 )
 
 // strangerError says that a name of ours is taken by a container that is not ours.
@@ -101,6 +100,12 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("begin: %w", err)
 	}
+	if begun.Verdict == events.Run {
+		r.epoch = begun.Epoch
+	}
+	if begun.Sealed != nil { // nothing is touched: its owner may have the key where this worker has not
+		return false, r.refuse(classify(begun.Sealed), adm.seen.tenancy)
+	}
 	switch begun.Verdict {
 	case events.Hit:
 		return r.hit(ctx, begun)
@@ -110,7 +115,6 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 		return false, r.refuse(classify(r.w.fullOfRuns(begun.Waited)), adm.seen.tenancy)
 	case events.Run:
 		r.enter()
-		r.epoch = begun.Epoch
 		return r.run(ctx, begun)
 	case events.Again:
 		return true, nil
@@ -240,24 +244,26 @@ func (w *Worker) check(ctx context.Context, record map[string]events.Entry) (gon
 		entries = append(entries, e)
 	}
 	verdicts := make([]verdict, len(entries))
-	g, gctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var looks together
 	for i, e := range entries {
-		g.Go(func() error {
-			c, err := w.cfg.Runtime.Inspect(gctx, e.ID)
+		looks.Go(func() {
+			c, err := w.cfg.Runtime.Inspect(ctx, e.ID)
 			switch {
 			case errors.Is(err, engines.ErrNotFound):
 				verdicts[i].gone = true
 			case err != nil:
-				return fmt.Errorf("inspect %s: %w", e.Name, err)
+				cancel(fmt.Errorf("inspect %s: %w", e.Name, err)) // the first one counts
 			default:
 				verdicts[i].gone = !c.Running || c.StartedAt != e.Start
 				verdicts[i].moved = c.Name != e.Name
 			}
-			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, nil, err //nolint:wrapcheck // wrapped where it arose
+	looks.Wait()
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
 	}
 	for i, v := range verdicts {
 		switch {

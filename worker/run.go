@@ -48,8 +48,8 @@ func (r *run) provision(ctx context.Context) error {
 	defer cancel(nil)
 	stop := r.w.runs.add(r.slug, func() { cancel(errFenced) })
 	defer stop()
-	beating := make(chan struct{})
-	go func() { defer close(beating); r.beat(ctx, cancel) }()
+	var beating together
+	beating.Go(func() { r.beat(ctx, cancel) })
 
 	r.memory = sync.OnceValue(func() error { return r.reserve(ctx) })
 	failure, err := r.ensureAll(ctx, cancel)
@@ -58,7 +58,7 @@ func (r *run) provision(ctx context.Context) error {
 		r.cleanUp(context.WithoutCancel(ctx))
 	}
 	cancel(nil)
-	<-beating
+	beating.Wait()
 	switch {
 	case errors.Is(err, errDraining):
 		return r.giveUp()
@@ -106,10 +106,17 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 // others: whoever waits hears of it at once. It returns what to answer, or why the run cannot be settled.
 func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*events.Refusal, error) {
 	errs := make([]error, len(r.adm.set))
-	var wg sync.WaitGroup
+	var wg together
 	for i, want := range r.adm.set {
 		wg.Go(func() {
+			whole := false
+			defer func() {
+				if !whole { // it panicked: the others are in vain
+					cancel(errPanicked)
+				}
+			}()
 			errs[i] = r.ensure(ctx, want)
+			whole = true
 			if errs[i] != nil && (!steers(errs[i]) && wanted(r.adm.asked, want.Engine) || errors.Is(errs[i], errDraining)) {
 				cancel(errs[i])
 			}
@@ -147,7 +154,7 @@ func (r *run) cleanUp(ctx context.Context) {
 	r.mu.Lock()
 	made := maps.Clone(r.made)
 	r.mu.Unlock()
-	var wg sync.WaitGroup
+	var wg together
 	for id, engine := range made {
 		wg.Go(func() {
 			if _, err := r.w.remove(ctx, id, r.epoch, reasonCleanup); err != nil {

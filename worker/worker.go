@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
 )
@@ -44,7 +45,8 @@ func New(cfg Config) *Worker {
 
 // Run works until ctx ends, then drains: what is under way may finish within Config.Drain, what still stands in a line is
 // handed back at once, and so is the rest when the time is over. A worker runs once.
-// Only what cannot be worked without is an error: a container engine that does not answer at the start.
+// Only what cannot be worked without is an error: a container engine that does not answer at the start for
+// Config.StartWithin, or has no network for the sandboxes.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.greet(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -71,8 +73,23 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// greet asks the container engine for what a worker cannot do without: its name, and the network.
+// greet asks the container engine for what a worker cannot do without: its name, and the network. An engine that does not
+// answer is asked again for a while: it may start beside this process.
 func (w *Worker) greet(ctx context.Context) (err error) {
+	over := time.Now().Add(w.cfg.StartWithin)
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err = w.meet(ctx)
+		if err == nil || !errors.Is(err, engines.ErrUnavailable) || time.Now().After(over) {
+			return err
+		}
+		w.cfg.Log.Warn().Err(err).Dur("again_in", wait).Msg("waiting for the container engine")
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *Worker) meet(ctx context.Context) (err error) {
 	if w.host, err = w.cfg.Runtime.HostID(ctx); err != nil {
 		return fmt.Errorf("ask the container engine who it is: %w", err)
 	}
@@ -176,6 +193,7 @@ func (c Config) withDefaults() Config {
 	set(&c.StopGrace, 300*time.Millisecond)
 	set(&c.Drain, 30*time.Second)
 	set(&c.Beat, time.Second)
+	set(&c.StartWithin, 15*time.Second)
 	set(&c.Retain, 30*24*time.Hour)
 	set(&c.QueueTimeout, 2*time.Minute)
 	if c.Name == "" {

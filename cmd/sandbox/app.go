@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -29,6 +33,7 @@ type app struct {
 	terminal bool // err is a terminal: a progress line may be drawn over
 
 	url, token string
+	ca         string // file of the authority to trust beside the system's; empty for none
 	json       bool
 }
 
@@ -97,11 +102,37 @@ func (a *app) reportFailure(f *failure) {
 
 // client is a client of the gateway.
 func (a *app) client() (*client.Client, error) {
-	c, err := client.New(client.Config{URL: a.url, Token: a.token})
+	transport, err := a.transport()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(client.Config{URL: a.url, Token: a.token, HTTP: transport})
 	if err != nil {
 		return nil, fmt.Errorf("ROBOCO_SANDBOX_URL: %w", err)
 	}
 	return c, nil
+}
+
+// transport makes the calls; nil where nothing beside the system's authorities is trusted.
+func (a *app) transport() (*http.Client, error) {
+	if a.ca == "" {
+		return nil, nil //nolint:nilnil // the client's own will do
+	}
+	pem, err := os.ReadFile(a.ca)
+	if err != nil {
+		return nil, fmt.Errorf("ROBOCO_SANDBOX_CA: %w", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("ROBOCO_SANDBOX_CA: %s holds no certificate", a.ca)
+	}
+	return &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
+	}}, nil
 }
 
 // action makes a command's work of a function over a client; its errors are failures, not misuse.

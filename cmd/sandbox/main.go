@@ -19,6 +19,7 @@ func main() {
 		terminal: isatty.IsTerminal(os.Stderr.Fd()),
 		url:      os.Getenv("ROBOCO_SANDBOX_URL"),
 		token:    os.Getenv("ROBOCO_SANDBOX_TOKEN"),
+		ca:       os.Getenv("ROBOCO_SANDBOX_CA"),
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()

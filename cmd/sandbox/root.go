@@ -12,6 +12,7 @@ with it the databases. Operators and choreographers have the other commands.
 Environment:
   ROBOCO_SANDBOX_URL    the gateway (default http://127.0.0.1:8420)
   ROBOCO_SANDBOX_TOKEN  the caller's bearer token: who calls, and in which role
+  ROBOCO_SANDBOX_CA     the file of the authority of an https:// gateway's certificate, trusted beside the system's
 
 Exit codes: 0 done, 1 refused, 2 used wrongly, 3 the gateway cannot be reached.`
 
@@ -43,6 +44,6 @@ func (a *app) root() *cobra.Command {
 	add(groupAgent, a.requestCommand(), a.statusCommand(), a.envCommand(), a.doneCommand(), a.logsCommand(), a.mcpCommand(),
 		a.enginesCommand(), a.verbsCommand())
 	add(groupOperator, a.projectsCommand(), a.agentsCommand(), a.workCommand(), a.psCommand(), a.rmCommand(),
-		a.requestsCommand(), a.switchCommand(), a.healthCommand())
+		a.requestsCommand(), a.deadCommand(), a.switchCommand(), a.healthCommand())
 	return root
 }

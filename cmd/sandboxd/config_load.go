@@ -22,7 +22,7 @@ const prefix = "ROBOCO_SANDBOX_"
 
 // clientNames are read by agents and by the CLI; the server finds them in its environment and looks away.
 func clientNames() []string {
-	return []string{"ROBOCO_SANDBOX_SERVICES_AVAILABLE", "ROBOCO_SANDBOX_URL", "ROBOCO_SANDBOX_TOKEN"}
+	return []string{"ROBOCO_SANDBOX_SERVICES_AVAILABLE", "ROBOCO_SANDBOX_URL", "ROBOCO_SANDBOX_TOKEN", "ROBOCO_SANDBOX_CA"}
 }
 
 // settingError says which variable stops the start, and why. It never holds a secret's value.
@@ -189,6 +189,10 @@ func (c config) check() []error {
 	} {
 		_, port, err := net.SplitHostPort(l.addr)
 		must(err == nil && port != "", l.name, fmt.Sprintf("%q is not host:port", l.addr))
+	}
+	c.checkTLS(must)
+	if _, err := c.sealKeys(); err != nil {
+		must(false, "ROBOCO_SANDBOX_SEAL_KEYS", err.Error())
 	}
 	return append(problems, c.checkURLs()...)
 }

@@ -129,6 +129,8 @@ func TestConfigRefusesNamingTheVariable(t *testing.T) {
 		{"ROBOCO_SANDBOX_POSTGRE_IMAGE=x", "nearest is ROBOCO_SANDBOX_POSTGRES_IMAGE"},
 		{"ROBOCO_SANDBOX_MONGO_FEATURE_IMAGE=x", "no such setting"},
 		{"ROBOCO_REDIS_URL=http://x", "must begin with redis://"},
+		{"ROBOCO_REDIS_TLS_CERT=/c", "come together"},
+		{"ROBOCO_SANDBOX_TLS_CERT=/c", "come together"},
 		{"ROBOCO_DATABASE_URL=mysql://x", "is not of the form"},
 	} {
 		t.Run(c.set, func(t *testing.T) {

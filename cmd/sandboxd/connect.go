@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	// defaultPatience is long enough for a store that starts beside this process.
+	// defaultPatience is long enough for a store, or an engine, that starts beside this process.
 	defaultPatience = 15 * time.Second
-	// retryEvery is the pause between two attempts.
-	retryEvery = 500 * time.Millisecond
+	// firstPause and longestPause are those between two attempts; each is twice the one before it.
+	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
+	// tellEvery is how often a wait is told of.
+	tellEvery = 5 * time.Second
 )
 
 // eventually calls try until it succeeds, fails for good, or the patience is over; its error then is the last one.
@@ -29,31 +31,42 @@ func (p program) eventually(ctx context.Context, log zerolog.Logger, what string
 	if patience == 0 {
 		patience = defaultPatience
 	}
+	began := time.Now()
 	over := time.NewTimer(patience)
 	defer over.Stop()
-	told := false
-	for {
+	var told time.Time
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := try(ctx)
-		if err == nil || !isDown(err) {
+		if err == nil {
+			if !told.IsZero() {
+				log.Info().Dur("waited", time.Since(began)).Msg(what + " answers")
+			}
+			return nil
+		}
+		if !isDown(err) {
 			return err
 		}
-		if !told {
-			log.Warn().Err(err).Msg("waiting for " + what)
-			told = true
+		if time.Since(told) >= tellEvery {
+			log.Warn().Err(err).Dur("waited", time.Since(began)).Dur("at_most", patience).Msg("waiting for " + what)
+			told = time.Now()
 		}
 		select {
 		case <-ctx.Done():
 			return err
 		case <-over.C:
-			return err
-		case <-time.After(retryEvery):
+			return fmt.Errorf("no answer within %s: %w", patience, err)
+		case <-time.After(pause):
 		}
 	}
 }
 
 // openBus connects to Redis with two clients, one of them for reads that wait, and checks that it can be relied on.
 func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*events.Bus, func(), error) {
-	calls, blocking, err := events.Open(cfg.RedisURL)
+	conf, err := cfg.redisTLS()
+	if err != nil {
+		return nil, nil, err
+	}
+	calls, blocking, err := events.OpenTLS(cfg.RedisURL, conf)
 	if err != nil {
 		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
 	}
@@ -76,7 +89,13 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 
 // bus is the bus's configuration.
 func (c config) bus(log zerolog.Logger) events.Config {
-	return events.Config{Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Patience: c.QueueTimeout, Max: c.Max, AgentCap: c.AgentRequests, Log: log}
+	cfg := events.Config{
+		Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Patience: c.QueueTimeout, Max: c.Max, AgentCap: c.AgentRequests, Log: log,
+	}
+	if keys, err := c.sealKeys(); err == nil && keys != nil { // checked when the configuration was read
+		cfg.Sealer = keys
+	}
+	return cfg
 }
 
 // redisHost is where Redis is, without the password.
@@ -135,7 +154,14 @@ func (p program) openDocker(ctx context.Context, cfg config, log zerolog.Logger)
 			folder = filepath.Join(home, ".docker")
 		}
 	}
-	return docker.Open(ctx, docker.Config{
-		Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext, Pulls: cfg.Pulls, Log: log,
+	var runtime *docker.Runtime
+	down := func(err error) bool { return errors.Is(err, engines.ErrUnavailable) }
+	err := p.eventually(ctx, log, "the container engine", down, func(ctx context.Context) (err error) {
+		runtime, err = docker.Open(ctx, docker.Config{
+			Host: cfg.DockerHost, CertPath: cfg.DockerCerts, ConfigDir: folder, Context: cfg.DockerContext,
+			Pulls: cfg.Pulls, FixedNetwork: !bool(cfg.NetworkCreate), Log: log,
+		})
+		return err
 	})
+	return runtime, err
 }

@@ -63,6 +63,9 @@ func (p program) runDev(cmd *cobra.Command, args []string, f devFlags) error {
 	if err != nil {
 		return err
 	}
+	if first.TLSCert != "" {
+		return &settingError{"ROBOCO_SANDBOX_TLS_CERT", "dev serves one machine over plain HTTP: unset it"}
+	}
 	l, err := listen(ctx, first.Listen, "ROBOCO_SANDBOX_LISTEN")
 	if err != nil {
 		return &failure{err}

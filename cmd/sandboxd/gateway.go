@@ -30,6 +30,9 @@ func (p program) runGateway(ctx context.Context, cfg config, log zerolog.Logger)
 	if err != nil {
 		return err
 	}
+	if l, err = cfg.secured(l); err != nil {
+		return err
+	}
 	gateway, err := verbs.New(cfg.gateway(bus, store, prometheus.NewRegistry(), log))
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
@@ -37,7 +40,7 @@ func (p program) runGateway(ctx context.Context, cfg config, log zerolog.Logger)
 	if cfg.OperatorToken == "" {
 		log.Warn().Msg("ROBOCO_SANDBOX_OPERATOR_TOKEN is not set: only operators made earlier can make agents")
 	}
-	log.Info().Str("listen", l.Addr().String()).Str("cell", cfg.Cell).Msg("gateway started")
+	log.Info().Str("listen", l.Addr().String()).Bool("tls", cfg.TLSCert != "").Str("cell", cfg.Cell).Msg("gateway started")
 	if err := serveGateway(ctx, cfg, gateway, l); err != nil {
 		return err
 	}

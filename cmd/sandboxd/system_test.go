@@ -173,7 +173,6 @@ func TestDevRemovesWhatItMade(t *testing.T) {
 // A start that cannot succeed says which variable and which address, and never a password.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()
-	nowhere := "127.0.0.1:1" // nothing listens there
 	badSeed := filepath.Join(t.TempDir(), "seed.yaml")
 	require.NoError(t, os.WriteFile(badSeed, []byte("project: []\n"), 0o600))
 	for _, c := range []struct {
@@ -189,6 +188,10 @@ func TestStartFailures(t *testing.T) {
 		{"no database", []string{"migrate"}, nil, exitUsage, []string{"ROBOCO_DATABASE_URL"}},
 		{"no redis", []string{"gateway"}, []string{"ROBOCO_REDIS_URL=redis://u:hunter2@" + nowhere}, exitFailed, []string{"ROBOCO_REDIS_URL", nowhere}},
 		{"postgres down", []string{"migrate"}, []string{"ROBOCO_DATABASE_URL=postgres://u:hunter2@" + nowhere + "/d"}, exitFailed, []string{"ROBOCO_DATABASE_URL", nowhere}},
+		{"redis CA without TLS", []string{"gateway"}, []string{"ROBOCO_REDIS_TLS_CA=/nowhere"}, exitUsage, []string{"ROBOCO_REDIS_URL", "rediss://"}},
+		{"no redis CA", []string{"gateway"}, []string{"ROBOCO_REDIS_URL=rediss://" + nowhere, "ROBOCO_REDIS_TLS_CA=/nowhere"}, exitUsage, []string{"ROBOCO_REDIS_TLS_CA", "/nowhere"}},
+		{"no redis certificate", []string{"gateway"}, []string{"ROBOCO_REDIS_URL=rediss://" + nowhere, "ROBOCO_REDIS_TLS_CERT=/nowhere", "ROBOCO_REDIS_TLS_KEY=/nowhere"}, exitUsage, []string{"ROBOCO_REDIS_TLS_CERT", "/nowhere"}},
+		{"TLS in dev", []string{"dev"}, []string{"ROBOCO_SANDBOX_TLS_CERT=/nowhere", "ROBOCO_SANDBOX_TLS_KEY=/nowhere"}, exitUsage, []string{"ROBOCO_SANDBOX_TLS_CERT"}},
 		{"no engine", []string{"worker"}, []string{"DOCKER_HOST=unix:///nowhere/docker.sock"}, exitFailed, []string{"/nowhere/docker.sock"}},
 		{"no engine in dev", []string{"dev"}, []string{"DOCKER_HOST=unix:///nowhere/docker.sock", "ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"}, exitFailed, []string{"/nowhere/docker.sock"}},
 		{"bad seed", []string{"dev", "--file", badSeed}, []string{"ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"}, exitFailed, []string{badSeed, "project"}},

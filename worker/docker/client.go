@@ -46,7 +46,9 @@ type Config struct {
 	// CallTimeout limits every other call, so that an engine that hangs is an error; 0 means DefaultCallTimeout.
 	// Waits (WaitExit, Deaths) are limited by their context alone.
 	CallTimeout time.Duration
-	Log         zerolog.Logger
+	// FixedNetwork: a network that is absent is an error, and none is made.
+	FixedNetwork bool
+	Log          zerolog.Logger
 }
 
 // Runtime is a Docker engine. It is safe for concurrent use.
@@ -72,7 +74,8 @@ type Runtime struct {
 	closing   context.Context //nolint:containedctx // the life of pulls that no caller owns
 	close     context.CancelFunc
 
-	networkMu sync.Mutex // one creation at a time in this process
+	fixedNetwork bool
+	networkMu    sync.Mutex // one creation at a time in this process
 }
 
 // Open connects to the engine and proves that it answers. The error names the socket, and is ErrUnavailable when
@@ -115,7 +118,7 @@ func dial(ep endpoint, cfg Config) (*Runtime, error) {
 	r := &Runtime{
 		cli: cli, events: &http.Client{Transport: tr}, endpoint: ep, log: cfg.Log,
 		call: orDefault(cfg.CallTimeout, DefaultCallTimeout), pullLimit: orDefault(cfg.PullTimeout, DefaultPullTimeout),
-		pulls: map[string]*pull{}, pullsMax: cmp.Or(max(cfg.Pulls, 0), DefaultPulls),
+		pulls: map[string]*pull{}, pullsMax: cmp.Or(max(cfg.Pulls, 0), DefaultPulls), fixedNetwork: cfg.FixedNetwork,
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
 	switch {
@@ -139,7 +142,7 @@ func (r *Runtime) greet(ctx context.Context) error {
 	}
 	r.cli.NegotiateAPIVersionPing(ping)
 	if v := r.cli.ClientVersion(); versions.LessThan(v, minAPI) {
-		return fmt.Errorf("container engine at %s speaks API %s; %s or later is needed", r.endpoint.host, v, minAPI)
+		return fmt.Errorf("container engine at %s speaks API %s; %s or later is needed (Docker 20.10 has it): bring the engine up to date", r.endpoint.host, v, minAPI)
 	}
 	info, err := r.info(ctx)
 	if err != nil {

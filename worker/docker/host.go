@@ -41,12 +41,16 @@ func (r *Runtime) info(ctx context.Context) (system.Info, error) {
 }
 
 // EnsureNetwork makes the bridge network where none of that name exists, labelled roboco.sandbox=1. Any number of
-// processes may do so at once: one network remains.
+// processes may do so at once: one network remains. With Config.FixedNetwork an absent one is an error.
 func (r *Runtime) EnsureNetwork(ctx context.Context, name string) error {
 	r.networkMu.Lock()
 	defer r.networkMu.Unlock()
 	found, err := r.networks(ctx, name)
-	if err == nil && len(found) == 0 {
+	switch {
+	case err == nil && len(found) == 0 && r.fixedNetwork:
+		return fmt.Errorf("network %s does not exist, and ROBOCO_SANDBOX_NETWORK_CREATE=false forbids making it: "+
+			"name another in ROBOCO_SANDBOX_NETWORK, or run `docker network create %s`", name, name)
+	case err == nil && len(found) == 0:
 		found, err = r.createNetwork(ctx, name)
 	}
 	if err == nil && len(found) > 1 {

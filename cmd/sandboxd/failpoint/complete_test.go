@@ -1,0 +1,65 @@
+package failpoint_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
+	"github.com/roboco/sandboxd/worker"
+)
+
+// exceptions are calls that a process does not make, or not to any effect, each with the reason.
+func exceptions(process string) map[string]string {
+	if process == "worker" {
+		return map[string]string{
+			"redis.sandbox":          "only gateways read whole records",
+			"state.setflag":          "only operators switch, by a gateway",
+			"state.requests":         "only gateways show the history",
+			"state.containertenancy": "for containers from a pool, which is not built yet",
+		}
+	}
+	return map[string]string{}
+}
+
+// requireComplete demands that every call which a process can make was seen before and after: each script of the bus, each
+// method of the container engine and of the durable store. A step that no scenario takes would otherwise go unnoticed.
+func requireComplete(t *testing.T, process string, passed map[string]bool) {
+	t.Helper()
+	var want []string
+	methods := func(prefix string, of reflect.Type) {
+		for i := range of.NumMethod() {
+			want = append(want, prefix+strings.ToLower(of.Method(i).Name))
+		}
+	}
+	scripts := func(except ...string) {
+		nobody := redis.NewClient(&redis.Options{})
+		defer func() { _ = nobody.Close() }()
+		for _, name := range events.New(nobody, nobody, events.Config{}).ScriptNames() {
+			if !slices.Contains(except, name) {
+				want = append(want, "redis."+name)
+			}
+		}
+	}
+	if process == "worker" {
+		scripts()
+		methods("engine.", reflect.TypeFor[worker.Runtime]())
+		methods("state.", reflect.TypeFor[worker.Store]())
+	} else {
+		want = append(want, "redis.publish", "redis.sandbox")
+		methods("state.", reflect.TypeFor[state.Store]())
+	}
+	but := exceptions(process)
+	for _, name := range want {
+		if but[name] != "" {
+			require.False(t, passed[name+".before"], "%s is passed after all, though %s", name, but[name])
+			continue
+		}
+		require.True(t, passed[name+".before"] && passed[name+".after"], "no scenario passes %s: add one, or say in exceptions why not", name)
+	}
+}

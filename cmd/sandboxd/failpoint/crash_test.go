@@ -1,0 +1,227 @@
+package failpoint_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// manyWorkers leaves the number of consumers unjudged: those of the dead are swept later.
+const manyWorkers = 100
+
+// setting brings a world to where the scenario's worker starts.
+func (w *world) setting(s scenario) {
+	w.t.Helper()
+	w.project(s.services, s.standing)
+	if s.prepare != nil {
+		s.prepare(w)
+	}
+	if s.act != nil {
+		s.act(w)
+	}
+}
+
+// worker starts a worker in a scenario.
+func (w *world) worker(s scenario, point string, first bool) *process {
+	w.t.Helper()
+	p := w.start("worker", point)
+	if s.live != nil {
+		p.awaitUp()
+		s.live(w, p, first)
+	}
+	return p
+}
+
+// wanted are the engines that live in the end.
+func (s scenario) wanted() []string {
+	if s.want != nil {
+		return s.want
+	}
+	return s.services
+}
+
+// rehearse runs a scenario that nobody disturbs, and gives the points that its worker passes.
+func rehearse(t *testing.T, s scenario) []string {
+	t.Helper()
+	w := newWorld(t, s.slow)
+	w.setting(s)
+	p := w.worker(s, "", true)
+	if s.ends {
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			require.Fail(t, "it does not end")
+		}
+	}
+	w.converged(s.wanted(), 1)
+	points := p.passed()
+	if s.ends {
+		p = w.start("worker", "")
+	}
+	w.closed()
+	w.judgePast()
+	p.stop()
+	return points
+}
+
+// crash runs a scenario whose worker dies at the point, starts another, and demands that all comes right.
+func crash(t *testing.T, s scenario, point string) {
+	t.Helper()
+	w := newWorld(t, s.slow)
+	w.setting(s)
+	w.worker(s, point, true).diedAt(point)
+	p := w.worker(s, "", false)
+	w.converged(s.wanted(), manyWorkers)
+	w.closed()
+	w.judgePast()
+	p.stop()
+}
+
+// kill is one case of the matrix.
+type kill struct {
+	scenario scenario
+	point    string // with the number of its pass
+}
+
+func (k kill) String() string { return k.scenario.name + "/" + k.point }
+
+// plan chooses where to kill. What every worker does from its start on is done in the scenario in which nothing else
+// happens; everything() does it in all of them, and goes on to later passes.
+func plan(all []scenario, passed map[string][]string) []kill {
+	var cases []kill
+	background := passed[all[0].name]
+	for i, s := range all {
+		seen := map[string]bool{}
+		for _, point := range passed[s.name] {
+			name, number, _ := strings.Cut(point, "#")
+			n, _ := strconv.Atoi(number)
+			first := everything() || i == 0 || !slices.Contains(background, name+"#1")
+			if seen[point] || chancy(s, name) || !(n == 1 && first || n == 2 && deep(s, name)) {
+				continue
+			}
+			seen[point] = true
+			cases = append(cases, kill{s, point})
+		}
+	}
+	return cases
+}
+
+// chancy says that whether the worker comes to this point depends on how busy the machine is.
+func chancy(s scenario, name string) bool {
+	switch {
+	case strings.HasPrefix(name, "redis.beat."):
+		return !s.slow && s.name != "replace"
+	case strings.HasPrefix(name, "redis.xautoclaim.entry."):
+		return s.name != "twins"
+	}
+	return false
+}
+
+// deep says that the second pass is worth a kill of its own: one engine is done, the other is not.
+func deep(s scenario, name string) bool {
+	if len(s.services) < 2 {
+		return false
+	}
+	for _, prefix := range []string{"engine.create.", "engine.start.", "engine.rename.", "engine.remove.", "redis.record.", "redis.revoke."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// A worker is killed at every point that it passes in every scenario; another one makes everything right.
+func TestCrashMatrix(t *testing.T) {
+	needContainers(t)
+	binary(t)
+	all := scenarios()
+	passed := struct {
+		sync.Mutex
+		by map[string][]string
+	}{by: map[string][]string{}}
+	t.Run("undisturbed", func(t *testing.T) {
+		for _, s := range all {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				points := rehearse(t, s)
+				passed.Lock()
+				defer passed.Unlock()
+				passed.by[s.name] = points
+			})
+		}
+	})
+	require.False(t, t.Failed(), "the scenarios themselves fail")
+	cases := plan(all, passed.by)
+	requireComplete(t, "worker", names(passed.by))
+	var table results
+	t.Run("killed", func(t *testing.T) {
+		for _, k := range cases {
+			t.Run(k.String(), func(t *testing.T) {
+				t.Parallel()
+				t.Cleanup(func() { table.add(k.point, k.scenario.name, t) })
+				crash(t, k.scenario, k.point)
+			})
+		}
+	})
+	table.show(t)
+}
+
+// names are the points that were passed, without the numbers.
+func names(passed map[string][]string) map[string]bool {
+	all := map[string]bool{}
+	for _, points := range passed {
+		for _, p := range points {
+			name, _, _ := strings.Cut(p, "#")
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// results is the table of a matrix.
+type results struct {
+	mu   sync.Mutex
+	rows map[string]string // point and scenario -> outcome
+	bad  int
+}
+
+func (r *results) add(point, scenario string, t *testing.T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rows == nil {
+		r.rows = map[string]string{}
+	}
+	outcome := "converged"
+	if t.Failed() {
+		outcome = "FAILED"
+		r.bad++
+	}
+	r.rows[point+"\t"+scenario] = outcome
+}
+
+// show prints the table in the long form, and the count in any.
+func (r *results) show(t *testing.T) {
+	t.Helper()
+	points := map[string]bool{}
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	for _, row := range slices.Sorted(maps.Keys(r.rows)) {
+		point, _, _ := strings.Cut(row, "#")
+		points[point] = true
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", row, r.rows[row])
+	}
+	_ = table.Flush()
+	if everything() {
+		_, _ = fmt.Fprintf(os.Stdout, "\npoint  scenario  outcome\n%s", b.String())
+	}
+	_, _ = fmt.Fprintf(os.Stdout, "%s: %d kills at %d points, %d did not converge\n", t.Name(), len(r.rows), len(points), r.bad)
+}

@@ -102,7 +102,7 @@ func (p program) openStore(ctx context.Context, cfg config, log zerolog.Logger) 
 	}
 	var store state.Store
 	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
-		store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())})
+		store, err = state.OpenPostgres(ctx, tapDatabase(state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())}))
 		return err
 	})
 	if err != nil {

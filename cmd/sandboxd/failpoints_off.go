@@ -19,6 +19,8 @@ func tapBus(c events.Config) events.Config { return c }
 
 func tapRedis(*events.Bus, ...redis.UniversalClient) {}
 
+func tapDatabase(c state.PostgresConfig) state.PostgresConfig { return c }
+
 func tapStore(s state.Store) state.Store { return s }
 
 func tapWorker(c worker.Config) worker.Config { return c }

@@ -72,6 +72,12 @@ func tapRedis(b *events.Bus, clients ...redis.UniversalClient) {
 	}
 }
 
+// tapDatabase bears with a slow machine: a store that does not answer in time is another test's.
+func tapDatabase(c state.PostgresConfig) state.PostgresConfig {
+	c.Timeout = 20 * time.Second
+	return c
+}
+
 // tapStore puts points around every call of the durable store.
 func tapStore(s state.Store) state.Store { return mustPoints().Store(s) }
 

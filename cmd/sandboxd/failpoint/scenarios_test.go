@@ -31,7 +31,8 @@ type scenario struct {
 	prepare, act func(w *world)
 	// live happens once the worker is up, or has died before; it is called once for each worker and must bear that.
 	live func(w *world, p *process, first bool)
-	ends bool // the worker ends without being killed
+	env  []string // of the first worker
+	ends bool     // the worker ends without being killed
 	// want are the engines that live in the end; nil is the services.
 	want []string
 }
@@ -97,7 +98,7 @@ func scenarios() []scenario {
 			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", slug)+"-5"))
 			w.forget()
 		}},
-		{name: "misnamed", services: []string{"redis"}, prepare: made, act: func(w *world) {
+		{name: "misnamed", services: []string{"redis"}, env: []string{"ROBOCO_SANDBOX_GRACE=1h"}, prepare: made, act: func(w *world) {
 			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", slug)+"-5"))
 			w.ask(nil, nil)
 		}},

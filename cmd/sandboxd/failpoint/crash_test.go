@@ -44,6 +44,15 @@ func (w *world) worker(s scenario, point string, first bool) *process {
 	return p
 }
 
+// world makes the scenario's world: on a simulated engine, unless it says otherwise.
+func (s scenario) world(t *testing.T) *world {
+	t.Helper()
+	if s.real {
+		return newRealWorld(t)
+	}
+	return newWorld(t, s.slow)
+}
+
 // wanted are the engines that live in the end.
 func (s scenario) wanted() []string {
 	if s.want != nil {
@@ -55,7 +64,7 @@ func (s scenario) wanted() []string {
 // rehearse runs a scenario that nobody disturbs, and gives the points that its worker passes.
 func rehearse(t *testing.T, s scenario) []string {
 	t.Helper()
-	w := newWorld(t, s.slow)
+	w := s.world(t)
 	w.setting(s)
 	p := w.worker(s, "", true)
 	if s.ends {
@@ -80,7 +89,7 @@ func rehearse(t *testing.T, s scenario) []string {
 // when the worker did not come to the point this time: who of several is first is a matter of chance.
 func crash(t *testing.T, s scenario, point string) bool {
 	t.Helper()
-	w := newWorld(t, s.slow)
+	w := s.world(t)
 	w.setting(s)
 	died := w.worker(s, point, true).reached(point, func() bool { return len(w.wrong(s.wanted(), manyWorkers)) == 0 })
 	p := w.worker(s, "", false)
@@ -177,21 +186,25 @@ func TestCrashMatrix(t *testing.T) {
 	cases := plan(all, passed.by)
 	requireComplete(t, "worker", names(passed.by))
 	var table results
-	t.Run("killed", func(t *testing.T) {
-		for _, k := range cases {
-			t.Run(k.String(), func(t *testing.T) {
-				t.Parallel()
-				t.Cleanup(func() { table.add(k.point, k.scenario.name, t) })
-				for range tries {
-					if crash(t, k.scenario, k.point) || t.Failed() {
-						return
-					}
-				}
-				require.Fail(t, "the point was never reached", "%d times all was done without it", tries)
-			})
-		}
-	})
+	t.Run("killed", func(t *testing.T) { table.each(t, cases) })
 	table.show(t)
+}
+
+// each runs the cases, side by side, and notes what came of each.
+func (r *results) each(t *testing.T, cases []kill) {
+	t.Helper()
+	for _, k := range cases {
+		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
+			t.Cleanup(func() { r.add(k.point, k.scenario.name, t) })
+			for range tries {
+				if crash(t, k.scenario, k.point) || t.Failed() {
+					return
+				}
+			}
+			require.Fail(t, "the point was never reached", "%d times all was done without it", tries)
+		})
+	}
 }
 
 // names are the points that were passed, without the numbers.

@@ -128,10 +128,10 @@ func outcome(a *http.Response, err error) error {
 func (f *front) tour() {
 	t, op := f.w.t, f.client(f.operator)
 	f.administer(op)
-	dev, chief := f.identity(op, slug, "developer"), f.identity(op, "chief", "choreographer")
+	dev, chief := f.identity(op, f.w.slug, "developer"), f.identity(op, "chief", "choreographer")
 	f.try("begin", func(ctx context.Context) error {
 		_, err := chief.PublishEvent(ctx, client.Event{
-			ID: "begin-1", Source: "test", Type: "work.started", Subject: slug, Data: json.RawMessage(`{"task_id":"T-1","project":"p"}`),
+			ID: "begin-1", Source: "test", Type: "work.started", Subject: f.w.slug, Data: json.RawMessage(`{"task_id":"T-1","project":"p"}`),
 		})
 		return err
 	})
@@ -146,7 +146,7 @@ func (f *front) tour() {
 	f.w.converged([]string{"redis"}, manyWorkers)
 	token := ""
 	f.try("another token", func(ctx context.Context) error {
-		made, err := op.NewToken(ctx, slug)
+		made, err := op.NewToken(ctx, f.w.slug)
 		if err == nil {
 			token = made.Token
 		}
@@ -155,7 +155,7 @@ func (f *front) tour() {
 	dev = f.client(token)
 	f.try("plain request", func(ctx context.Context) error { return f.plain(ctx, token) })
 	f.look(op, dev)
-	f.try("remove", func(ctx context.Context) error { return op.RemoveSandbox(ctx, slug) })
+	f.try("remove", func(ctx context.Context) error { return op.RemoveSandbox(ctx, f.w.slug) })
 	f.w.converged([]string{}, manyWorkers)
 	f.try("request again", request)
 	f.w.converged([]string{"redis"}, manyWorkers)

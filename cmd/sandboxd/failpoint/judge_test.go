@@ -2,6 +2,7 @@ package failpoint_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/worker/workertest"
 )
 
 // converged waits until nothing is under way and all is as it should be, with exactly these engines alive; and stays so.
-func (w *world) converged(engines []string, workers int) {
+func (w *world) converged(alive []string, workers int) {
 	w.t.Helper()
 	var wrong []string
 	deadline := time.Now().Add(patience)
@@ -23,17 +25,17 @@ func (w *world) converged(engines []string, workers int) {
 		if time.Now().After(deadline) {
 			require.Fail(w.t, "the world did not converge", strings.Join(wrong, "\n"))
 		}
-		if wrong = w.wrong(engines, workers); len(wrong) == 0 {
+		if wrong = w.wrong(alive, workers); len(wrong) == 0 {
 			quiet++
 		} else {
 			quiet = 0
 		}
-		time.Sleep(janitor / 4) // the pace of the poll
+		time.Sleep(w.times.janitor / 4) // the pace of the poll
 	}
 }
 
 // wrong lists what is not as it should be now.
-func (w *world) wrong(engines []string, workers int) []string {
+func (w *world) wrong(alive []string, workers int) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	rest, err := w.rest(ctx, workers)
@@ -44,7 +46,7 @@ func (w *world) wrong(engines []string, workers int) []string {
 	for _, v := range rest.Judge() {
 		wrong = append(wrong, v.Check+": "+v.Detail)
 	}
-	return append(append(wrong, w.wrongAnswers(rest)...), wrongSet(rest, engines)...)
+	return append(append(wrong, w.wrongAnswers(rest)...), w.wrongSet(rest, alive)...)
 }
 
 // wrongAnswers: each request was answered once, as it may be.
@@ -52,7 +54,7 @@ func (w *world) wrongAnswers(rest workertest.Rest) (wrong []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, may := range w.answers {
-		got := rest.Replies[w.bus.ReplyStream(slug, id)]
+		got := rest.Replies[w.bus.ReplyStream(w.slug, id)]
 		if len(got) != 1 || !slices.Contains(may, got[0].State) {
 			wrong = append(wrong, fmt.Sprintf("request %s has the answers %+v, one of %v was due", id, got, may))
 		}
@@ -61,18 +63,18 @@ func (w *world) wrongAnswers(rest workertest.Rest) (wrong []string) {
 }
 
 // wrongSet: exactly these engines are recorded and run, and no lease is held.
-func wrongSet(rest workertest.Rest, engines []string) (wrong []string) {
-	recorded := rest.Records[slug].Engines
-	if len(recorded) != len(engines) {
-		wrong = append(wrong, fmt.Sprintf("%d engines are recorded, not %v", len(recorded), engines))
+func (w *world) wrongSet(rest workertest.Rest, alive []string) (wrong []string) {
+	recorded := rest.Records[w.slug].Engines
+	if len(recorded) != len(alive) {
+		wrong = append(wrong, fmt.Sprintf("%d engines are recorded, not %v", len(recorded), alive))
 	}
-	for _, e := range engines {
+	for _, e := range alive {
 		c := slices.IndexFunc(rest.Containers, func(c container) bool { return c.ID == recorded[e].ID })
 		if c < 0 || !rest.Containers[c].Running || rest.Containers[c].StartedAt != recorded[e].Start {
 			wrong = append(wrong, e+" is not recorded, or does not run as it was recorded")
 		}
 	}
-	if rest.Agents[slug].Leased {
+	if rest.Agents[w.slug].Leased {
 		wrong = append(wrong, "a lease is held")
 	}
 	return wrong
@@ -92,11 +94,11 @@ func (w *world) rest(ctx context.Context, workers int) (workertest.Rest, error) 
 	for _, rec := range records {
 		r.Records[rec.Slug] = rec
 	}
-	if r.Agents[slug], err = w.bus.Agent(ctx, slug); err != nil {
+	if r.Agents[w.slug], err = w.bus.Agent(ctx, w.slug); err != nil {
 		return r, err
 	}
-	if r.Owners[slug] = w.sim.AgentOwner(slug); r.Owners[slug] == "" && !r.Agents[slug].Owned {
-		r.Owners[slug] = events.OwnerLease
+	if r.Owners[w.slug] = w.owner(); r.Owners[w.slug] == "" && !r.Agents[w.slug].Owned {
+		r.Owners[w.slug] = events.OwnerLease
 	}
 	if err := w.restOfReplies(ctx, &r); err != nil {
 		return r, err
@@ -104,22 +106,44 @@ func (w *world) rest(ctx context.Context, workers int) (workertest.Rest, error) 
 	if err := w.restOfStream(ctx, &r); err != nil {
 		return r, err
 	}
-	r.Containers, r.Truth = w.sim.Containers(), w.sim.Truth()
-	return r, nil
+	if w.sim != nil {
+		r.Containers, r.Truth = w.sim.Containers(), w.sim.Truth()
+		return r, nil
+	}
+	r.Containers, err = w.containers(ctx)
+	return r, err
+}
+
+// containers inspects all that lives in this cell of a real engine.
+func (w *world) containers(ctx context.Context) (all []container, err error) {
+	listed, err := w.runtime.List(ctx, map[string]string{"roboco.sandbox": "1", "roboco.sandbox.cell": w.cell})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range listed {
+		full, err := w.runtime.Inspect(ctx, c.ID)
+		if err != nil && !errors.Is(err, engines.ErrNotFound) { // one that went meanwhile is gone
+			return nil, err
+		}
+		if err == nil {
+			all = append(all, full)
+		}
+	}
+	return all, nil
 }
 
 func (w *world) restOfReplies(ctx context.Context, r *workertest.Rest) error {
-	prefix := w.bus.ReplyStream(slug, "")
+	prefix := w.bus.ReplyStream(w.slug, "")
 	streams, err := w.rdb.Keys(ctx, prefix+"*").Result()
 	if err != nil {
 		return err
 	}
 	for _, stream := range streams {
-		replies, err := w.bus.Replies(ctx, slug, strings.TrimPrefix(stream, prefix), "")
+		replies, err := w.bus.Replies(ctx, w.slug, strings.TrimPrefix(stream, prefix), "")
 		if err != nil {
 			return err
 		}
-		r.ReplyOf[stream], r.Replies[stream] = slug, slices.DeleteFunc(replies, func(p events.Reply) bool { return !p.Terminal() })
+		r.ReplyOf[stream], r.Replies[stream] = w.slug, slices.DeleteFunc(replies, func(p events.Reply) bool { return !p.Terminal() })
 	}
 	return nil
 }
@@ -149,6 +173,9 @@ func nameOf(engine, agent string) string {
 // judgePast runs the history checks over all that the scripts did: right end states are not enough.
 func (w *world) judgePast() {
 	w.t.Helper()
+	if w.sim == nil {
+		return // the truth about a real engine is not kept
+	}
 	entries, err := w.rdb.XRange(w.t.Context(), "{"+w.cell+"}:audit", "-", "+").Result()
 	require.NoError(w.t, err)
 	w.mu.Lock()

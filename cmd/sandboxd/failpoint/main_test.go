@@ -15,7 +15,7 @@ import (
 )
 
 // sideBySide is how many cases run at once: each mostly waits for leases and graces to run out.
-const sideBySide = "10"
+const sideBySide = "16"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

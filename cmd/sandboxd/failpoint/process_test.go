@@ -124,7 +124,7 @@ func (p *process) reached(point string, done func() bool) bool {
 		}
 		select {
 		case <-p.ended:
-		case <-time.After(janitor):
+		case <-time.After(p.w.times.janitor):
 		}
 	}
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)

@@ -26,6 +26,7 @@ type scenario struct {
 	name     string
 	services []string
 	standing lists // features that the project always has
+	real     bool  // on the real container engine
 	slow     bool  // servers take their time and images are pulled: heartbeats, progress, waiting requests
 	// prepare makes what was there before, by a worker that nobody disturbs; act is what the worker finds at its start.
 	prepare, act func(w *world)
@@ -75,15 +76,15 @@ func scenarios() []scenario {
 			w.begin("T-2")
 			w.ask(nil, nil)
 		}},
-		{name: "owner gone", services: []string{"redis"}, prepare: owned, act: func(w *world) { w.sim.AgentDown(slug, true) }, want: none()},
+		{name: "owner gone", services: []string{"redis"}, prepare: owned, act: func(w *world) { w.sim.AgentDown(w.slug, true) }, want: none()},
 		{name: "owner dies", services: []string{"redis"}, prepare: owned, live: func(w *world, p *process, _ bool) {
 			if !p.hasEnded() { // the feed must stand, or nobody hears of the death
 				w.awaitPass(p, "engine.deaths.connected#1")
 			}
-			w.sim.AgentDown(slug, true)
+			w.sim.AgentDown(w.slug, true)
 		}, want: none()},
 		{name: "first in a container", services: []string{"redis"}, act: func(w *world) {
-			w.sim.AgentUp(slug)
+			w.sim.AgentUp(w.slug)
 			w.begin("T-1")
 			w.ask(nil, nil)
 		}},
@@ -91,27 +92,27 @@ func scenarios() []scenario {
 			w.publish("removal", events.AgentStopped, events.Stopped{Reason: "an operator"})
 		}, want: none()},
 		{name: "orphan", services: []string{"redis"}, prepare: made, act: func(w *world) {
-			w.container("redis", "roboco-sandbox-redis-"+slug+"-7", true, nil)
+			w.container("redis", "roboco-sandbox-redis-"+w.slug+"-7", true, nil)
 		}},
 		{name: "lost", services: both, prepare: made, act: (*world).forget},
 		{name: "lost, misnamed", services: []string{"redis"}, prepare: made, act: func(w *world) {
-			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", slug)+"-5"))
+			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", w.slug)+"-5"))
 			w.forget()
 		}},
 		{name: "misnamed", services: []string{"redis"}, env: []string{"ROBOCO_SANDBOX_GRACE=1h"}, prepare: made, act: func(w *world) {
-			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", slug)+"-5"))
+			require.NoError(w.t, w.sim.Rename(w.t.Context(), w.sim.Containers()[0].ID, nameOf("redis", w.slug)+"-5"))
 			w.ask(nil, nil)
 		}},
 		{name: "taken over", services: []string{"redis"}, prepare: engaged, act: func(w *world) {
-			w.container("redis", nameOf("redis", slug), true, nil)
+			w.container("redis", nameOf("redis", w.slug), true, nil)
 			w.ask(nil, nil)
 		}},
 		{name: "name in use", services: []string{"redis"}, prepare: engaged, act: func(w *world) {
-			w.container("redis", nameOf("redis", slug), true, func(l map[string]string) { l["roboco.sandbox.task"] = "T-0" })
+			w.container("redis", nameOf("redis", w.slug), true, func(l map[string]string) { l["roboco.sandbox.task"] = "T-0" })
 			w.ask(nil, nil)
 		}},
 		{name: "stranger", services: []string{"redis"}, prepare: work, act: func(w *world) {
-			w.stranger = w.sim.Stranger(nameOf("redis", slug))
+			w.stranger = w.sim.Stranger(nameOf("redis", w.slug))
 			w.ask(nil, nil, events.StateFailed)
 		}, want: none()},
 		{name: "exits", services: []string{"redis"}, slow: true, prepare: work, act: func(w *world) {
@@ -164,7 +165,7 @@ func engaged(w *world) {
 
 // owned makes a sandbox that belongs to the agent's own container.
 func owned(w *world) {
-	w.sim.AgentUp(slug)
+	w.sim.AgentUp(w.slug)
 	w.sandbox(nil)
 }
 
@@ -209,7 +210,7 @@ func endUnderWay(w *world, p *process, first bool) {
 // foreign is an event that an outside choreographer puts into the stream by plain XADD.
 func (w *world) foreign(typ, data string) {
 	require.NoError(w.t, w.rdb.XAdd(w.t.Context(), &redis.XAddArgs{Stream: "{" + w.cell + "}:events", Values: []any{
-		"specversion", "1.0", "id", "outside-1", "type", typ, "source", "outside", "subject", slug, "data", data,
+		"specversion", "1.0", "id", "outside-1", "type", typ, "source", "outside", "subject", w.slug, "data", data,
 	}}).Err())
 }
 
@@ -219,7 +220,7 @@ func owed(w *world) {
 	e := w.event("owed-1", events.WorkEnded, events.Ended{Verb: "i_am_done", TaskID: "T-1"})
 	raw, err := json.Marshal(e)
 	require.NoError(w.t, err)
-	_, err = w.store.EndWork(ctx, slug, "T-1", state.Outgoing{EventID: e.ID, Event: raw})
+	_, err = w.store.EndWork(ctx, w.slug, "T-1", state.Outgoing{EventID: e.ID, Event: raw})
 	require.NoError(w.t, err)
 	conn, err := pgx.Connect(ctx, w.db)
 	require.NoError(w.t, err)

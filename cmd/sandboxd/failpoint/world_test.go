@@ -25,29 +25,36 @@ import (
 	"github.com/roboco/sandboxd/worker/workertest/simwire"
 )
 
-// Times of a case, as the processes are told them.
-const (
-	leaseLives = 900 * time.Millisecond
-	janitor    = 250 * time.Millisecond
-	grace      = 700 * time.Millisecond
-	accept     = patience
-)
+// accept bounds how long a request may wait for a worker: a case is no place to be late.
+const accept = patience
 
-// slug is the one agent of every world.
-const slug = "a1"
+// times of a case, as its processes are told them.
+type times struct{ lease, janitor, grace time.Duration }
 
-// world is one case's own system: a cell, a database, a simulated container engine that outlives every process, and
-// whatever sandboxd processes it starts.
+// config is the bus's configuration with these times; the processes compute the same.
+func (x times) config(cell string) events.Config {
+	return events.Config{
+		Cell: cell, Lease: x.lease, ClaimIdle: x.lease * 7 / 6, Park: x.lease / 6, Accept: accept, Audit: true, Log: zerolog.Nop(),
+	}
+}
+
+// world is one case's own system: a cell, a database, a container engine that outlives every process, and whatever
+// sandboxd processes it starts.
 type world struct {
-	t      *testing.T
-	cell   string
-	folder string
-	sim    *workertest.Sim
-	store  state.Store
-	bus    *events.Bus // as a gateway has it
-	rdb    *redis.Client
-	db     string // the database's URL
-	env    []string
+	t        *testing.T
+	cell     string
+	slug     string // of the one agent
+	folder   string
+	times    times
+	sim      *workertest.Sim // nil where the engine is real
+	runtime  worker.Runtime  // the engine, simulated or real
+	registry engines.Registry
+	network  string
+	store    state.Store
+	bus      *events.Bus // as a gateway has it
+	rdb      *redis.Client
+	db       string // the database's URL
+	env      []string
 
 	mu       sync.Mutex
 	asked    map[string]workertest.Asked
@@ -58,43 +65,49 @@ type world struct {
 	task     string
 }
 
-// newWorld makes a system in which nothing runs yet.
+// newWorld makes a system on a simulated engine, in which nothing runs yet.
 func newWorld(t *testing.T, slow bool) *world {
 	t.Helper()
-	w := &world{
-		t: t, cell: eventstest.Cell(), folder: t.TempDir(),
-		asked: map[string]workertest.Asked{}, answers: map[string][]events.State{},
-	}
-	addr := needContainers(t)
-	w.db = statetest.StartPostgres(t)
-	w.sim = workertest.NewSim(simConfig(slow))
-	t.Cleanup(w.sim.Close)
+	sim := workertest.NewSim(simConfig(slow))
+	t.Cleanup(sim.Close)
 	if slow {
-		w.sim.SetOdds(0, 1, 0) // every image is pulled
+		sim.SetOdds(0, 1, 0) // every image is pulled
+	}
+	w := &world{
+		t: t, cell: eventstest.Cell(), slug: "a1", folder: t.TempDir(), sim: sim, runtime: sim, registry: workertest.Engines(sim),
+		network: "sim", times: times{900 * time.Millisecond, 250 * time.Millisecond, 700 * time.Millisecond},
 	}
 	socket := filepath.Join(w.folder, "engine")
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	served, ctx := make(chan error, 1), t.Context() // its end precedes the cleanups
-	go func() { served <- simwire.Serve(ctx, l, w.sim) }()
+	go func() { served <- simwire.Serve(ctx, l, sim) }()
 	t.Cleanup(func() { require.NoError(t, <-served) })
+	w.connect()
+	w.env = append(w.env, "SANDBOXD_FAILPOINT_ENGINE="+socket)
+	return w
+}
 
-	catalog := workertest.Engines(w.sim)
-	w.store, err = state.OpenPostgres(t.Context(), state.PostgresConfig{
-		URL: w.db, Timeout: 20 * time.Second, Catalog: state.Catalog{Services: catalog.Names(), Features: catalog.Allowed()},
+// connect gives the world its stores, and the environment of its processes.
+func (w *world) connect() {
+	w.t.Helper()
+	w.asked, w.answers = map[string]workertest.Asked{}, map[string][]events.State{}
+	addr := needContainers(w.t)
+	w.db = statetest.StartPostgres(w.t)
+	var err error
+	w.store, err = state.OpenPostgres(w.t.Context(), state.PostgresConfig{
+		URL: w.db, Timeout: 20 * time.Second, Catalog: state.Catalog{Services: w.registry.Names(), Features: w.registry.Allowed()},
 	})
-	require.NoError(t, err)
-	t.Cleanup(w.store.Close)
+	require.NoError(w.t, err)
+	w.t.Cleanup(w.store.Close)
 	w.bus, w.rdb = w.newBus(addr)
 	w.env = append(cleanEnviron(),
 		"ROBOCO_REDIS_URL=redis://"+addr, "ROBOCO_DATABASE_URL="+w.db, "ROBOCO_SANDBOX_DB_ENABLED=true",
-		"ROBOCO_SANDBOX_CELL="+w.cell, "ROBOCO_SANDBOX_NETWORK=sim", "ROBOCO_SANDBOX_LOG_LEVEL=debug",
-		"ROBOCO_SANDBOX_JANITOR_INTERVAL="+janitor.String(), "ROBOCO_SANDBOX_GRACE="+grace.String(),
+		"ROBOCO_SANDBOX_CELL="+w.cell, "ROBOCO_SANDBOX_NETWORK="+w.network, "ROBOCO_SANDBOX_LOG_LEVEL=debug",
+		"ROBOCO_SANDBOX_JANITOR_INTERVAL="+w.times.janitor.String(), "ROBOCO_SANDBOX_GRACE="+w.times.grace.String(),
 		"ROBOCO_SANDBOX_ACCEPT_TIMEOUT="+accept.String(), "ROBOCO_SANDBOX_DRAIN=2s",
-		"ROBOCO_SANDBOX_WORKER_LISTEN=127.0.0.1:0",
-		"SANDBOXD_FAILPOINT_ENGINE="+socket, "SANDBOXD_FAILPOINT_LEASE="+leaseLives.String(),
+		"ROBOCO_SANDBOX_WORKER_LISTEN=127.0.0.1:0", "SANDBOXD_FAILPOINT_LEASE="+w.times.lease.String(),
 	)
-	return w
 }
 
 func simConfig(slow bool) workertest.SimConfig {
@@ -107,9 +120,7 @@ func simConfig(slow bool) workertest.SimConfig {
 
 func (w *world) newBus(addr string) (*events.Bus, *redis.Client) {
 	calls, blocking := eventstest.Clients(w.t, addr)
-	bus := events.New(calls, blocking, events.Config{
-		Cell: w.cell, Lease: leaseLives, ClaimIdle: leaseLives * 7 / 6, Park: leaseLives / 6, Accept: accept, Audit: true, Log: zerolog.Nop(),
-	})
+	bus := events.New(calls, blocking, w.times.config(w.cell))
 	_, err := bus.Check(w.t.Context())
 	require.NoError(w.t, err)
 	return bus, calls
@@ -120,9 +131,9 @@ func (w *world) undisturbed(f func()) {
 	w.t.Helper()
 	bus, _ := w.newBus(w.rdb.Options().Addr)
 	worker := worker.New(worker.Config{
-		Bus: bus, Store: w.store, Engines: workertest.Engines(w.sim), Runtime: w.sim, Roles: []string{"developer", "qa"},
-		Cell: w.cell, Network: "sim", Enabled: true, Grace: grace, JanitorInterval: janitor, Beat: leaseLives / 3, Drain: 2 * time.Second,
-		Log: zerolog.New(io.Discard),
+		Bus: bus, Store: w.store, Engines: w.registry, Runtime: w.runtime, Roles: []string{"developer", "qa"},
+		Cell: w.cell, Network: w.network, Enabled: true, Grace: w.times.grace, JanitorInterval: w.times.janitor, Beat: w.times.lease / 3,
+		Drain: 2 * time.Second, Log: zerolog.New(io.Discard),
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
@@ -162,7 +173,7 @@ func (w *world) event(id string, typ events.Type, data any) events.Event {
 	w.t.Helper()
 	raw, err := json.Marshal(data)
 	require.NoError(w.t, err)
-	return events.Event{SpecVersion: "1.0", ID: id, Type: typ, Source: "test", Subject: slug, Time: time.Now().UTC(), Data: raw}
+	return events.Event{SpecVersion: "1.0", ID: id, Type: typ, Source: "test", Subject: w.slug, Time: time.Now().UTC(), Data: raw}
 }
 
 // begin starts work as a gateway does: stored, published, noted.
@@ -170,7 +181,7 @@ func (w *world) begin(task string) {
 	w.t.Helper()
 	id := uuid.NewString()
 	out := state.Outgoing{EventID: id, Event: json.RawMessage(`{}`)}
-	require.NoError(w.t, w.store.StartWork(w.t.Context(), state.Engagement{Agent: slug, Task: task, Project: "p"}, out))
+	require.NoError(w.t, w.store.StartWork(w.t.Context(), state.Engagement{Agent: w.slug, Task: task, Project: "p"}, out))
 	w.publish(id, events.WorkStarted, events.Started{TaskID: task, Project: "p"})
 	require.NoError(w.t, w.store.Published(w.t.Context(), id))
 	w.task = task
@@ -180,7 +191,7 @@ func (w *world) begin(task string) {
 func (w *world) end() {
 	w.t.Helper()
 	id := uuid.NewString()
-	_, err := w.store.EndWork(w.t.Context(), slug, "", state.Outgoing{EventID: id, Event: json.RawMessage(`{}`)})
+	_, err := w.store.EndWork(w.t.Context(), w.slug, "", state.Outgoing{EventID: id, Event: json.RawMessage(`{}`)})
 	require.NoError(w.t, err)
 	w.publish(id, events.WorkEnded, events.Ended{Verb: "i_am_done"})
 	require.NoError(w.t, w.store.Published(w.t.Context(), id))
@@ -209,11 +220,19 @@ func (w *world) expect(request string, may []events.State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answers[request] = may
-	owner := w.sim.AgentOwner(slug)
+	owner := w.owner()
 	if owner == "" {
 		owner = events.OwnerLease
 	}
 	w.asked[request] = workertest.Asked{Task: w.task, Owner: owner}
+}
+
+// owner is the agent's own container, or "".
+func (w *world) owner() string {
+	if w.sim == nil {
+		return ""
+	}
+	return w.sim.AgentOwner(w.slug)
 }
 
 // sandbox makes what the project is opted into.
@@ -246,11 +265,11 @@ func (w *world) forget() {
 // container puts up a container of ours as a worker would have made it, older than any grace is not: its labels can be changed.
 func (w *world) container(engine, name string, running bool, change func(labels map[string]string)) string {
 	w.t.Helper()
-	e, ok := workertest.Engines(w.sim).Lookup(engine)
+	e, ok := w.registry.Lookup(engine)
 	require.True(w.t, ok)
 	epoch := time.Now().UnixMicro()
 	labels := map[string]string{
-		"roboco.sandbox": "1", "roboco.sandbox.owner": "roboco-agent-" + slug, "roboco.sandbox.cell": w.cell, "roboco.sandbox.engine": engine,
+		"roboco.sandbox": "1", "roboco.sandbox.owner": "roboco-agent-" + w.slug, "roboco.sandbox.cell": w.cell, "roboco.sandbox.engine": engine,
 		"roboco.sandbox.epoch": jsonNumber(epoch), "roboco.sandbox.born": jsonNumber(epoch/1000) + "-0", "roboco.sandbox.project": "p",
 		"roboco.sandbox.task": w.task, "roboco.sandbox.owner-id": events.OwnerLease,
 	}

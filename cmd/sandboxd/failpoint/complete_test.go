@@ -40,8 +40,8 @@ func requireComplete(t *testing.T, process string, passed map[string]bool) {
 	t.Helper()
 	var want []string
 	methods := func(prefix string, of reflect.Type) {
-		for i := range of.NumMethod() {
-			want = append(want, prefix+strings.ToLower(of.Method(i).Name))
+		for m := range of.Methods() {
+			want = append(want, prefix+strings.ToLower(m.Name))
 		}
 	}
 	scripts := func(except ...string) {
@@ -61,6 +61,7 @@ func requireComplete(t *testing.T, process string, passed map[string]bool) {
 		want = append(want, "redis.publish", "redis.sandbox")
 		methods("state.", reflect.TypeFor[state.Store]())
 	}
+	require.False(t, passed["redis.unknown-script.before"], "a script without a name was called")
 	but := exceptions(process)
 	for _, name := range want {
 		if but[name] != "" {

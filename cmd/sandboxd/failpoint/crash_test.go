@@ -184,7 +184,9 @@ func TestCrashMatrix(t *testing.T) {
 	})
 	require.False(t, t.Failed(), "the scenarios themselves fail")
 	cases := plan(all, passed.by)
-	requireComplete(t, "worker", names(passed.by))
+	if len(passed.by) == len(all) { // fewer were chosen with -run
+		requireComplete(t, "worker", names(passed.by))
+	}
 	var table results
 	t.Run("killed", func(t *testing.T) { table.each(t, cases) })
 	table.show(t)

@@ -101,11 +101,13 @@ func (f *front) plain(ctx context.Context, token string) error {
 		return err
 	}
 	q.Header.Set("Authorization", "Bearer "+token)
-	q.Close = true
-	return outcome(http.DefaultClient.Do(q))
+	return outcome(q)
 }
 
-func outcome(a *http.Response, err error) error {
+// outcome makes a call on a connection of its own, and gives what was refused as an error.
+func outcome(q *http.Request) error {
+	q.Close = true
+	a, err := http.DefaultClient.Do(q)
 	if err != nil {
 		return err
 	}
@@ -198,8 +200,7 @@ func (f *front) look(op, dev *client.Client) {
 		if err != nil {
 			return err
 		}
-		q.Close = true
-		return outcome(http.DefaultClient.Do(q))
+		return outcome(q)
 	})
 }
 
@@ -260,6 +261,7 @@ func TestGatewayCrashMatrix(t *testing.T) {
 func planTour(points []string) []string {
 	return slices.DeleteFunc(slices.Clone(points), func(point string) bool {
 		name, pass, _ := strings.Cut(point, "#")
-		return pass != "1" && !strings.HasPrefix(name, "redis.publish.") && !(everything() && pass == "2" && !strings.HasPrefix(name, "redis.x"))
+		second := everything() && pass == "2" && !strings.HasPrefix(name, "redis.x") // reads that wait are a matter of chance
+		return pass != "1" && !second && !strings.HasPrefix(name, "redis.publish.")
 	})
 }

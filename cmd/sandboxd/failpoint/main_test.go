@@ -46,7 +46,7 @@ var built struct {
 func binary(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		folder, err := os.MkdirTemp("", "sandboxd-failpoints-")
+		folder, err := os.MkdirTemp("", "sandboxd-failpoints-") //nolint:usetesting // it outlives the test that asks first
 		if err != nil {
 			built.err = err
 			return

@@ -49,7 +49,7 @@ soak: images build ## 100,000 requests on one system: Redis's memory, goroutines
 # The matrix that `make test` runs kills at each point in two scenarios; this one in all of them, and prints a row for each.
 .PHONY: crash
 crash: test-engine ## Kill sandboxd at every point before and after every call, real containers included; prints a table
-	SANDBOXD_CRASH=all go test -count=1 -timeout 60m ./cmd/sandboxd/failpoint
+	cd cmd/sandboxd/failpoint && SANDBOXD_CRASH=all go test -count=1 -timeout 60m # from within, so that its table is shown
 
 .PHONY: build
 build: ## Build sandboxd and sandbox into .bin

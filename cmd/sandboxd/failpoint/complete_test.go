@@ -1,6 +1,7 @@
 package failpoint_test
 
 import (
+	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
@@ -69,5 +70,16 @@ func requireComplete(t *testing.T, process string, passed map[string]bool) {
 			continue
 		}
 		require.True(t, passed[name+".before"] && passed[name+".after"], "no scenario passes %s: add one, or say in exceptions why not", name)
+	}
+}
+
+// Without the tag nothing of it is compiled.
+func TestTheProductHasNoFailpoints(t *testing.T) {
+	t.Parallel()
+	for tag, has := range map[string]bool{"": false, "failpoints": true} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-tags", tag, "-deps", "..").CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Equal(t, has, strings.Contains(string(out), "/failpoint"), "tag %q", tag)
+		require.Equal(t, has, strings.Contains(string(out), "/workertest"), "tag %q", tag)
 	}
 }

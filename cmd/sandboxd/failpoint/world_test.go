@@ -101,6 +101,10 @@ func (w *world) connect() {
 	require.NoError(w.t, err)
 	w.t.Cleanup(w.store.Close)
 	w.bus, w.rdb = w.newBus(addr)
+	w.t.Cleanup(func() { // every look at a world goes over all keys that there are
+		ctx := context.WithoutCancel(w.t.Context())
+		require.NoError(w.t, w.rdb.Unlink(ctx, w.rdb.Keys(ctx, "{"+w.cell+"}:*").Val()...).Err())
+	})
 	w.env = append(cleanEnviron(),
 		"ROBOCO_REDIS_URL=redis://"+addr, "ROBOCO_DATABASE_URL="+w.db, "ROBOCO_SANDBOX_DB_ENABLED=true",
 		"ROBOCO_SANDBOX_CELL="+w.cell, "ROBOCO_SANDBOX_NETWORK="+w.network, "ROBOCO_SANDBOX_LOG_LEVEL=debug",

@@ -46,7 +46,7 @@ mutants: images build ## Break the protocol in every way of a catalogue; the tes
 soak: images build ## 100,000 requests on one system: Redis's memory, goroutines and files stay flat (SOAK= for flags)
 	@$(BIN)/soak $(SOAK)
 
-# The matrix that `make test` runs kills at each point in two scenarios; this one in all of them, and prints a row for each.
+# The matrix that `make test` runs kills at each point in one scenario or two; this one in all of them, and prints a row for each.
 .PHONY: crash
 crash: test-engine ## Kill sandboxd at every point before and after every call, real containers included; prints a table
 	cd cmd/sandboxd/failpoint && SANDBOXD_CRASH=all go test -count=1 -timeout 60m # from within, so that its table is shown

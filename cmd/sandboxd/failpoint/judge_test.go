@@ -21,7 +21,7 @@ func (w *world) converged(alive []string, workers int) {
 	w.t.Helper()
 	var wrong []string
 	deadline := time.Now().Add(patience)
-	for quiet := 0; quiet < 3; {
+	for quiet := 0; quiet < 5; { // longer than a janitor's interval
 		if time.Now().After(deadline) {
 			require.Fail(w.t, "the world did not converge", strings.Join(wrong, "\n"))
 		}

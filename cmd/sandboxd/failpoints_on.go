@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,12 +27,19 @@ import (
 //	SANDBOXD_FAILPOINT        where to end: a point and the number of its pass, redis.record.after#2
 //	SANDBOXD_FAILPOINT_TRACE  a file to which each point that is passed is appended
 //	SANDBOXD_FAILPOINT_ENGINE the socket of a simulated container engine, in place of Docker
+//	SANDBOXD_FAILPOINT_LIFE   when set, the process goes with its standard input: it never outlives the test that holds it
 //	SANDBOXD_FAILPOINT_LEASE  how long a lease lives, with the other times in proportion, so that a test need not wait
 
 // points are the process's own; what it is told is read once.
 //
 //nolint:gochecknoglobals // a build for tests alone; one process ends at one point
 var points = sync.OnceValues(func() (*failpoint.Points, error) {
+	if os.Getenv("SANDBOXD_FAILPOINT_LIFE") != "" {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+		}()
+	}
 	return failpoint.Open(os.Getenv("SANDBOXD_FAILPOINT"), os.Getenv("SANDBOXD_FAILPOINT_TRACE"))
 })
 

@@ -39,12 +39,15 @@ func (w *world) start(command, point string, env ...string) *process {
 		w: w, cmd: exec.Command(binary(w.t), command), trace: filepath.Join(w.folder, uuid.NewString()),
 		up: make(chan string, 1), ended: make(chan struct{}),
 	}
-	p.cmd.Env = append(append(append([]string{}, w.env...), env...), "SANDBOXD_FAILPOINT="+point, "SANDBOXD_FAILPOINT_TRACE="+p.trace)
+	p.cmd.Env = append(append(append([]string{}, w.env...), env...), "SANDBOXD_FAILPOINT="+point, "SANDBOXD_FAILPOINT_TRACE="+p.trace, "SANDBOXD_FAILPOINT_LIFE=1")
+	life, err := p.cmd.StdinPipe() // open for as long as this process lives, or the other's cleanup closes it
+	require.NoError(w.t, err)
 	logs, err := p.cmd.StderrPipe()
 	require.NoError(w.t, err)
 	require.NoError(w.t, p.cmd.Start())
 	go p.read(logs)
 	w.t.Cleanup(func() {
+		_ = life.Close()
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if w.t.Failed() {

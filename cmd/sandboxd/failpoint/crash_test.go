@@ -202,6 +202,9 @@ func (r *results) each(t *testing.T, cases []kill) {
 					return
 				}
 			}
+			if name, _, second := strings.Cut(k.point, "#2"); second && !deep(k.scenario, name) {
+				t.Skip("whether there is a second pass is a matter of chance, and this time there was none")
+			}
 			require.Fail(t, "the point was never reached", "%d times all was done without it", tries)
 		})
 	}
@@ -223,7 +226,8 @@ func names(passed map[string][]string) map[string]bool {
 type results struct {
 	mu   sync.Mutex
 	rows map[string]string // point and scenario -> outcome
-	bad  int
+	// of the rows: what did not come right, and what was not tried after all
+	bad, missed int
 }
 
 func (r *results) add(point, scenario string, t *testing.T) {
@@ -233,9 +237,13 @@ func (r *results) add(point, scenario string, t *testing.T) {
 		r.rows = map[string]string{}
 	}
 	outcome := "converged"
-	if t.Failed() {
+	switch {
+	case t.Failed():
 		outcome = "FAILED"
 		r.bad++
+	case t.Skipped():
+		outcome = "not reached"
+		r.missed++
 	}
 	r.rows[point+"\t"+scenario] = outcome
 }
@@ -255,5 +263,5 @@ func (r *results) show(t *testing.T) {
 	if everything() {
 		_, _ = fmt.Fprintf(os.Stdout, "\npoint  scenario  outcome\n%s", b.String())
 	}
-	_, _ = fmt.Fprintf(os.Stdout, "%s: %d kills at %d points, %d did not converge\n", t.Name(), len(r.rows), len(points), r.bad)
+	_, _ = fmt.Fprintf(os.Stdout, "%s: %d kills at %d points, %d did not converge\n", t.Name(), len(r.rows)-r.missed, len(points), r.bad)
 }

@@ -88,6 +88,10 @@ func (d runtime) Ping(ctx context.Context) error {
 	return d.p.around("engine.ping", func() error { return d.r.Ping(ctx) })
 }
 
+func (d runtime) Capacity(ctx context.Context) (engines.Capacity, error) {
+	return through(d.p, "engine.capacity", func() (engines.Capacity, error) { return d.r.Capacity(ctx) })
+}
+
 // Engines gives every query to the servers in the containers its two points: server.activate.before.
 func (p *Points) Engines(r engines.Registry) engines.Registry {
 	out := make(engines.Registry, len(r))

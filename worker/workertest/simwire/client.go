@@ -204,3 +204,12 @@ func (c *Client) Query(ctx context.Context, q workertest.Query) error {
 	_, err := c.ask(ctx, "query", call{Query: &q}, nil)
 	return err
 }
+
+// Capacity tells what the engine's machine has.
+func (c *Client) Capacity(ctx context.Context) (engines.Capacity, error) {
+	f, err := c.ask(ctx, "capacity", call{}, nil)
+	if err != nil || f.Capacity == nil {
+		return engines.Capacity{}, err
+	}
+	return *f.Capacity, nil
+}

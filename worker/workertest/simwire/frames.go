@@ -31,6 +31,7 @@ type frame struct {
 	Code       int                 `json:"code,omitempty"`
 	Container  *engines.Container  `json:"container,omitempty"`
 	Containers []engines.Container `json:"containers,omitempty"`
+	Capacity   *engines.Capacity   `json:"capacity,omitempty"`
 	Failure    *failure            `json:"failure,omitempty"`
 }
 

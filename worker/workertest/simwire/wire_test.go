@@ -104,6 +104,12 @@ func TestEveryContainerCallCrossesTheWire(t *testing.T) {
 	require.ErrorContains(t, pg.Verify(ctx, a, []string{"postgis"}), "postgis")
 	require.NoError(t, pg.Probe(ctx, a))
 
+	whole, err := sim.Capacity(ctx)
+	require.NoError(t, err)
+	has, err := c.Capacity(ctx)
+	require.NoError(t, err)
+	require.Equal(t, whole, has)
+
 	exit := make(chan int, 1)
 	go func() {
 		code, _ := c.WaitExit(ctx, id)

@@ -74,15 +74,16 @@ func rehearse(t *testing.T, s scenario) []string {
 			require.Fail(t, "it does not end")
 		}
 	}
-	w.converged(s.wanted(), 1)
-	points := p.passed()
+	next := p
 	if s.ends {
-		p = w.start("worker", "")
+		next = w.start("worker", "")
 	}
+	w.converged(s.wanted(), 1)
+	passed := p.passed()
 	w.closed()
 	w.judgePast()
-	p.stop()
-	return points
+	next.stop()
+	return passed
 }
 
 // crash runs a scenario whose worker dies at the point, starts another, and demands that all comes right. It is false

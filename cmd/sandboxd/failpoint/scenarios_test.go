@@ -144,6 +144,14 @@ func scenarios() []scenario {
 			w.sim.BreakFeeds()
 		}},
 		{name: "probes", services: []string{"redis"}, want: none(), live: func(_ *world, p *process, _ bool) { p.probe() }},
+		{name: "drain in a line", services: []string{"redis"}, env: []string{"ROBOCO_SANDBOX_MEMORY_TOTAL=1m"}, ends: true, prepare: work, act: func(w *world) {
+			w.ask(nil, nil)
+		}, live: func(w *world, p *process, first bool) {
+			if first && !p.hasEnded() {
+				w.awaitPass(p, "redis.tell.after#1") // that it waits for memory
+				_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			}
+		}},
 		{name: "drain", services: []string{"redis"}, want: none(), ends: true, live: func(w *world, p *process, first bool) {
 			if first && !p.hasEnded() {
 				w.awaitPass(p, "redis.xreadgroup.before#1")

@@ -73,10 +73,11 @@ func rehearse(t *testing.T, s scenario) []string {
 		case <-time.After(patience):
 			require.Fail(t, "it does not end")
 		}
+		require.True(t, p.cmd.ProcessState.Success(), "it ended with %v", p.cmd.ProcessState)
 	}
 	next := p
 	if s.ends {
-		next = w.start("worker", "")
+		next = w.worker(s, "", false)
 	}
 	w.converged(s.wanted(), 1)
 	passed := p.passed()

@@ -144,14 +144,10 @@ func scenarios() []scenario {
 			w.sim.BreakFeeds()
 		}},
 		{name: "probes", services: []string{"redis"}, want: none(), live: func(_ *world, p *process, _ bool) { p.probe() }},
-		{name: "drain in a line", services: []string{"redis"}, env: []string{"ROBOCO_SANDBOX_MEMORY_TOTAL=1m"}, ends: true, prepare: work, act: func(w *world) {
+		{name: "drain in a line", services: []string{"redis"}, env: []string{"ROBOCO_SANDBOX_MEMORY_TOTAL=64m"}, ends: true, prepare: work, act: func(w *world) {
+			w.container("redis", elsewhere, true, func(l map[string]string) { l["roboco.sandbox.cell"] = elsewhere })
 			w.ask(nil, nil)
-		}, live: func(w *world, p *process, first bool) {
-			if first && !p.hasEnded() {
-				w.awaitPass(p, "redis.tell.after#1") // that it waits for memory
-				_ = p.cmd.Process.Signal(syscall.SIGTERM)
-			}
-		}},
+		}, live: drainInLine},
 		{name: "drain", services: []string{"redis"}, want: none(), ends: true, live: func(w *world, p *process, first bool) {
 			if first && !p.hasEnded() {
 				w.awaitPass(p, "redis.xreadgroup.before#1")
@@ -213,6 +209,23 @@ func endUnderWay(w *world, p *process, first bool) {
 		w.awaitPass(p, "engine.start.after#1")
 	}
 	w.end()
+}
+
+// elsewhere is a container that takes the host's memory, and its cell.
+const elsewhere = "elsewhere"
+
+// drainInLine tells the first worker to end while its request waits for memory; for the second there is enough.
+func drainInLine(w *world, p *process, first bool) {
+	if !first {
+		c, err := w.sim.Inspect(w.t.Context(), elsewhere)
+		require.NoError(w.t, err)
+		require.NoError(w.t, w.sim.Remove(w.t.Context(), c.ID, 0))
+		return
+	}
+	if !p.hasEnded() {
+		w.awaitPass(p, "redis.tell.after#1") // that it waits
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
 }
 
 // foreign is an event that an outside choreographer puts into the stream by plain XADD.

@@ -281,7 +281,7 @@ func (w *world) container(engine, name string, running bool, change func(labels 
 		change(labels)
 	}
 	spec := e.Describe(engines.Order{Image: e.Bare, Password: uuid.NewString(), AdminPassword: uuid.NewString()})
-	id, err := w.sim.Create(w.t.Context(), engines.Launch{Spec: spec, Name: name, Labels: labels, Network: "sim"})
+	id, err := w.sim.Create(w.t.Context(), engines.Launch{Spec: spec, Name: name, Labels: labels, Network: "sim", Memory: 64 << 20})
 	require.NoError(w.t, err)
 	if !running {
 		return id

@@ -46,6 +46,11 @@ mutants: images build ## Break the protocol in every way of a catalogue; the tes
 soak: images build ## 100,000 requests on one system: Redis's memory, goroutines and files stay flat (SOAK= for flags)
 	@$(BIN)/soak $(SOAK)
 
+# The matrix that `make test` runs kills at each point in one scenario or two; this one in all of them, and prints a row for each.
+.PHONY: crash
+crash: test-engine ## Kill sandboxd at every point before and after every call, real containers included; prints a table
+	cd cmd/sandboxd/failpoint && SANDBOXD_CRASH=all go test -count=1 -timeout 60m # from within, so that its table is shown
+
 .PHONY: build
 build: ## Build sandboxd and sandbox into .bin
 	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
@@ -77,7 +82,9 @@ $(GOLANGCI):
 .PHONY: lint
 lint: $(GOLANGCI) ## go vet and golangci-lint, the import rules among them
 	go vet ./...
+	go vet -tags failpoints ./cmd/sandboxd
 	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --build-tags failpoints ./cmd/sandboxd
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format the Go code

@@ -52,6 +52,21 @@ func load(audit bool) scripts {
 	}
 }
 
+// ScriptNames gives the name of each transition by the SHA-1 of its script, by which a server knows it: for whoever watches
+// the calls of a Redis client go by.
+func (b *Bus) ScriptNames() map[string]string {
+	s := b.scripts
+	names := map[string]string{}
+	for name, script := range map[string]*redis.Script{
+		"publish": s.publish, "begin": s.begin, "answer": s.answer, "beat": s.beat, "tell": s.tell, "record": s.record,
+		"settle": s.settle, "giveup": s.giveup, "revoke": s.revoke, "adopt": s.adopt, "finish": s.finish, "own": s.own, "sandbox": s.sandbox,
+		"sweep": s.sweep, "handback": s.handback,
+	} {
+		names[script.Hash()] = name
+	}
+	return names
+}
+
 // withoutAudit cuts the lines out that are statements of the audit.
 func withoutAudit(text string) string {
 	lines := strings.Split(text, "\n")

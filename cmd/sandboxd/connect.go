@@ -13,6 +13,7 @@ import (
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
+	"github.com/roboco/sandboxd/worker"
 	"github.com/roboco/sandboxd/worker/docker"
 )
 
@@ -71,7 +72,8 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 		return nil, nil, &settingError{"ROBOCO_REDIS_URL", err.Error()}
 	}
 	closeBoth := func() { _ = errors.Join(calls.Close(), blocking.Close()) }
-	bus := events.New(calls, blocking, cfg.bus(log))
+	bus := events.New(calls, blocking, tapBus(cfg.bus(log)))
+	tapRedis(bus, calls, blocking)
 	what := "redis at " + cfg.redisHost()
 	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
 		warnings, err := bus.Check(ctx)
@@ -119,13 +121,13 @@ func (p program) openStore(ctx context.Context, cfg config, log zerolog.Logger) 
 	}
 	var store state.Store
 	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, state.ErrUnavailable) }, func(ctx context.Context) (err error) {
-		store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())})
+		store, err = state.OpenPostgres(ctx, tapDatabase(state.PostgresConfig{URL: cfg.DatabaseURL, Catalog: catalog(cfg.registry())}))
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s (ROBOCO_DATABASE_URL): %w", what, err)
 	}
-	return store, nil
+	return tapStore(store), nil
 }
 
 // database names the durable store without its password; a missing address is an error that names the variable.
@@ -144,6 +146,14 @@ func (c config) database() (string, error) {
 // catalog is what projects may be opted into.
 func catalog(r engines.Registry) state.Catalog {
 	return state.Catalog{Services: r.Names(), Features: r.Allowed()}
+}
+
+// containerEngine is what a worker process needs of the container engine.
+type containerEngine interface {
+	worker.Runtime
+	// Endpoint is where it listens, for the log.
+	Endpoint() string
+	Close() error
 }
 
 // openDocker connects to the container engine.

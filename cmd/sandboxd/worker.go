@@ -16,7 +16,7 @@ import (
 
 // runWorker is `sandboxd worker`.
 func (p program) runWorker(ctx context.Context, cfg config, log zerolog.Logger) error {
-	runtime, err := p.openDocker(ctx, cfg, log)
+	runtime, err := p.openEngine(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (p program) runWorker(ctx context.Context, cfg config, log zerolog.Logger) 
 	}
 
 	metrics := prometheus.NewRegistry()
-	w := worker.New(cfg.worker(bus, store, runtime, metrics, log))
+	w := worker.New(tapWorker(cfg.worker(bus, store, runtime, metrics, log)))
 	checks := []check{{"redis", bus.Ping}, {"postgres", store.Ping}, {"container engine", runtime.Ping}}
 	log.Info().Str("probes", l.Addr().String()).Str("engine", runtime.Endpoint()).Str("cell", cfg.Cell).Msg("worker started")
 	group, gctx := errgroup.WithContext(ctx)

@@ -106,11 +106,13 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 // others: whoever waits hears of it at once. It returns what to answer, or why the run cannot be settled.
 func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*events.Refusal, error) {
 	errs := make([]error, len(r.adm.set))
+	var first atomic.Pointer[string] // the engine whose failure stopped the others
 	var wg sync.WaitGroup
 	for i, want := range r.adm.set {
 		wg.Go(func() {
 			errs[i] = r.ensure(ctx, want)
 			if errs[i] != nil && (!steers(errs[i]) && wanted(r.adm.asked, want.Engine) || errors.Is(errs[i], errDraining)) {
+				first.CompareAndSwap(nil, &want.Engine)
 				cancel(errs[i])
 			}
 		})
@@ -122,11 +124,17 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 			continue
 		}
 		engine := r.adm.set[i].Engine
-		if cause := context.Cause(ctx); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		cause := context.Cause(ctx)
+		stopped := ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause))
+		if stopped {
 			err = cause // why this run was stopped, not that it was
 		}
 		if steers(err) {
 			return nil, err
+		}
+		if culprit := first.Load(); stopped && culprit != nil && *culprit != engine {
+			r.w.cfg.Log.Debug().Str("agent", r.slug).Str("engine", engine).Str("for", *culprit).Msg("engine was not finished: another one failed")
+			continue
 		}
 		r.w.cfg.Log.Warn().Err(err).Str("agent", r.slug).Str("engine", engine).Msg("engine could not be provided")
 		if failure == nil && wanted(r.adm.asked, engine) {

@@ -64,7 +64,7 @@ func variables() []variable {
 		}
 	}
 	for _, e := range engines.Builtin() {
-		bare, feature := imageNames(e)
+		bare, feature := e.ImageSettings()
 		all = append(all, variable{Name: bare, Default: e.Bare, About: "the image of a bare " + e.Name})
 		if feature != "" {
 			all = append(all, variable{Name: feature, Default: e.Feature, About: "the image of a " + e.Name + " with features"})
@@ -73,20 +73,10 @@ func variables() []variable {
 	return all
 }
 
-// imageNames are the variables of an engine's images; feature is empty where the engine has none.
-func imageNames(e engines.Engine) (bare, feature string) {
-	upper := strings.ToUpper(strings.ReplaceAll(e.Name, "-", "_"))
-	bare = prefix + upper + "_IMAGE"
-	if e.Feature != "" {
-		feature = prefix + upper + "_FEATURE_IMAGE"
-	}
-	return bare, feature
-}
-
 func readImages(vars map[string]string) map[string]imagePair {
 	images := map[string]imagePair{}
 	for _, e := range engines.Builtin() {
-		bare, feature := imageNames(e)
+		bare, feature := e.ImageSettings()
 		p := imagePair{bare: vars[bare]}
 		if feature != "" {
 			p.feature = vars[feature]

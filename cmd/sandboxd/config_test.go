@@ -191,7 +191,7 @@ func TestEveryVariableIsKnownOnce(t *testing.T) {
 		seen[v.Name] = true
 	}
 	for _, e := range engines.Builtin() {
-		bare, _ := imageNames(e)
+		bare, _ := e.ImageSettings()
 		require.True(t, seen[bare])
 	}
 	require.NotErrorIs(t, errors.Join(unknownNames(map[string]string{"ROBOCO_SANDBOX_MEMORY": "x"})...), os.ErrNotExist)

@@ -19,7 +19,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		Short: "Serve request_sandbox as an MCP tool on standard input and output",
 		Long: `Serves the tool request_sandbox to a program that speaks the Model Context Protocol on this program's standard input and
 output. The gateway serves the same tool over HTTP at /mcp.`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			listed, err := carriesTool(cmd.Context(), c)
 			if err != nil {

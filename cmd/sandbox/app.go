@@ -112,11 +112,20 @@ func (a *app) client() (*client.Client, error) {
 
 // action makes a command's work of a function over a client with a token.
 func (a *app) action(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
-	work := a.open(do)
+	work := a.work(do)
 	return func(cmd *cobra.Command, args []string) error {
 		if err := checkToken(a.token); err != nil {
 			return err
 		}
+		return work(cmd, args)
+	}
+}
+
+// open is action for what needs no token, and is not to fail for a bad one.
+func (a *app) open(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	work := a.work(do)
+	return func(cmd *cobra.Command, args []string) error {
+		a.token = ""
 		return work(cmd, args)
 	}
 }
@@ -133,8 +142,8 @@ func checkToken(token string) error {
 	}
 }
 
-// open is action for what needs no token; its errors are failures, not misuse.
-func (a *app) open(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+// work calls do with a client; its errors are failures, not misuse.
+func (a *app) work(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client()
 		if err != nil {

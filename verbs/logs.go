@@ -35,7 +35,7 @@ func (g *Gateway) agentLogs(w http.ResponseWriter, r *http.Request, c *call) err
 		return err
 	}
 	if _, err := g.cfg.Store.Agent(r.Context(), slug); errors.Is(err, state.ErrNotFound) {
-		return notFound("an agent "+slug, "GET /api/v1/agents lists those there are.")
+		return notFound("the agent "+slug, "GET /api/v1/agents lists those there are.")
 	}
 	return g.logs(w, r, c, slug)
 }

@@ -103,7 +103,7 @@ func (g *Gateway) warnStart(ctx context.Context, slug string, d events.Started) 
 	}
 	warning := strings.Join(all, "; ")
 	if warning != "" {
-		g.cfg.Log.Warn().Str("agent", slug).Str("project", clip(d.Project)).Str("task", clip(d.TaskID)).Msg("work began: " + warning)
+		g.cfg.Log.Warn().Str("agent", slug).Msg("work began: " + warning)
 	}
 	return warning
 }

@@ -15,7 +15,16 @@ import (
 
 func main() {
 	server := flag.String("sandboxd", ".bin/sandboxd", "the server's program")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "demo is a tour of sandboxd on real containers: it starts \"sandboxd dev\", asks for databases as a coding agent would,\n"+
+			"uses them, ends the work and shows that nothing is left.\n\nUsage: demo [flags]")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if _, err := os.Stat(*server); flag.NArg() > 0 || err != nil {
+		fmt.Fprintf(os.Stderr, "demo: it takes no arguments, and -sandboxd must name the server's program (%s: %v); demo --help lists the flags\n", *server, err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := tour(ctx, os.Stdout, *server)
 	stop()

@@ -21,9 +21,11 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if _, err := os.Stat(*server); flag.NArg() > 0 || err != nil {
-		fmt.Fprintf(os.Stderr, "demo: it takes no arguments, and -sandboxd must name the server's program (%s: %v); demo --help lists the flags\n", *server, err)
-		os.Exit(2)
+	if flag.NArg() > 0 {
+		misused("it takes no arguments")
+	}
+	if _, err := os.Stat(*server); err != nil {
+		misused("-sandboxd: " + err.Error())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := tour(ctx, os.Stdout, *server)
@@ -32,6 +34,12 @@ func main() {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// misused ends the program that was called wrongly.
+func misused(why string) {
+	fmt.Fprintf(os.Stderr, "demo: %s; demo --help lists the flags\n", why)
+	os.Exit(2)
 }
 
 // guide writes the tour.

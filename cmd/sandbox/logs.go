@@ -150,16 +150,8 @@ func (a *app) requestsCommand() *cobra.Command {
 2 no work under way, 3 the project is not opted in, 4 a service or 5 a service's extensions outside of its set, 6 an
 extension that is not allowed, 7 no worker in time, 8 the making failed. MS is the time from question to answer.`,
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			if err := within(cmd, "limit", f.Limit, 1, 500); err != nil {
+			if err := checkHistory(cmd, f); err != nil {
 				return err
-			}
-			if cmd.Flags().Changed("outcome") {
-				if err := oneOf("--outcome", f.Outcome, "ok", "refused", "failed", "stale", "late", "exhausted"); err != nil {
-					return err
-				}
-			}
-			if f.Before != "" && uuid.Validate(f.Before) != nil {
-				return &usageError{fmt.Sprintf("--before is a request's ID, as the last line of a page says, not %q", f.Before)}
 			}
 			page, err := c.Requests(cmd.Context(), f)
 			if err != nil {
@@ -189,6 +181,19 @@ extension that is not allowed, 7 no worker in time, 8 the making failed. MS is t
 	flags.StringVar(&f.Before, "before", "", "the page after this request")
 	flags.IntVar(&f.Limit, "limit", 0, "how many, 1 to 500; 50 when it is left out")
 	return cmd
+}
+
+// checkHistory refuses a filter that could match nothing.
+func checkHistory(cmd *cobra.Command, f client.HistoryFilter) error {
+	if cmd.Flags().Changed("outcome") {
+		if err := oneOf("--outcome", f.Outcome, "ok", "refused", "failed", "stale", "late", "exhausted"); err != nil {
+			return err
+		}
+	}
+	if f.Before != "" && uuid.Validate(f.Before) != nil {
+		return &usageError{fmt.Sprintf("--before is a request's ID, as the last line of a page says, not %q", f.Before)}
+	}
+	return within(cmd, "limit", f.Limit, 1, 500)
 }
 
 // oneLine keeps a table a table.

@@ -12,7 +12,7 @@ import (
 func TestDevTellsWhatCanBeTyped(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "sandbox"), nil, 0o700)) //nolint:gosec // it stands for a program
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "sandbox"), nil, 0o700))
 	beside := sandboxBeside(filepath.Join(folder, "sandboxd"))
 	require.Equal(t, filepath.Join(folder, "sandbox"), beside)
 	require.Equal(t, "sandbox", sandboxBeside("sandboxd"), "found by its name, as this one was")

@@ -118,7 +118,12 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 		})
 	}
 	wg.Wait()
-	var failure *events.Refusal
+	return r.outcome(ctx, errs, first.Load())
+}
+
+// outcome is what to answer after these errors, one for each engine of the set; culprit is the engine, if any, whose failure
+// stopped the others, which are not blamed for it.
+func (r *run) outcome(ctx context.Context, errs []error, culprit *string) (failure *events.Refusal, _ error) {
 	for i, err := range errs {
 		if err == nil {
 			continue
@@ -132,7 +137,7 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 		if steers(err) {
 			return nil, err
 		}
-		if culprit := first.Load(); stopped && culprit != nil && *culprit != engine {
+		if stopped && culprit != nil && *culprit != engine {
 			r.w.cfg.Log.Debug().Str("agent", r.slug).Str("engine", engine).Str("for", *culprit).Msg("engine was not finished: another one failed")
 			continue
 		}

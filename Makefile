@@ -31,7 +31,7 @@ down: ## Take it down again: sandboxes, data and passwords too
 	@scripts/down.sh
 
 .PHONY: bench
-bench: images build ## Measure what users wait for, beside the machine's own floor (docs/benchmarks.md)
+bench: images build ## Measure what users wait for, beside the machine's own floor; overwrites docs/benchmarks.md
 	@$(BIN)/bench -out docs/benchmarks.md
 
 .PHONY: chaos
@@ -52,7 +52,7 @@ crash: test-engine ## Kill sandboxd at every point before and after every call, 
 	cd cmd/sandboxd/failpoint && SANDBOXD_CRASH=all go test -count=1 -timeout 60m # from within, so that its table is shown
 
 .PHONY: build
-build: ## Build sandboxd and sandbox into .bin
+build: ## Build every program into .bin: sandboxd, sandbox and those that demo, measure and test
 	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
 
 # Without Docker the tests that need it skip and say so; REQUIRE_DOCKER=1 makes its absence a failure.

@@ -37,7 +37,9 @@ type Envelope struct {
 	ContextBriefing *string             `json:"context_briefing"`
 	Error           *string             `json:"error"`
 	// Message and Remediate stand in errors only, and are never empty there.
-	Message       string `json:"message,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Warning says what of a call that succeeded may not be what was meant.
+	Warning       string `json:"warning,omitempty"`
 	Remediate     string `json:"remediate,omitempty"`
 	CorrelationID string `json:"correlation_id"`
 	RequestID     string `json:"request_id"`

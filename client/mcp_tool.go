@@ -8,17 +8,18 @@ import (
 
 // sandboxTool is the tool's definition.
 func sandboxTool() *mcp.Tool {
-	additive, closed := false, false
+	destroys, closed := true, false
 	return &mcp.Tool{
 		Name:  ToolName,
 		Title: "Get my throwaway databases",
 		Description: "Gives you your own throwaway databases (Postgres, Redis, Mongo, as far as your project is opted in) and their credentials. " +
-			"Call it again at any time: you get the same sandbox and the same credentials. Everything in it vanishes when your work ends. " +
+			"Call it again at any time: you get the same sandbox and the same credentials. " +
+			"Asking for extensions that a running engine's image cannot activate replaces that one engine: its data and credentials are then new, and reason says so. Everything in it vanishes when your work ends. " +
 			"The first call may take a minute; giving up waiting cancels nothing, and the next call joins what is under way.",
 		InputSchema:  json.RawMessage(toolInput),
 		OutputSchema: json.RawMessage(toolOutput),
 		Annotations: &mcp.ToolAnnotations{
-			Title: "Get my throwaway databases", DestructiveHint: &additive, IdempotentHint: true, OpenWorldHint: &closed,
+			Title: "Get my throwaway databases", DestructiveHint: &destroys, IdempotentHint: true, OpenWorldHint: &closed,
 		},
 	}
 }

@@ -210,6 +210,8 @@ type Publication struct {
 	StreamID string `json:"stream_id"` // of its first publication
 	Known    bool   `json:"known"`     // it was published before
 	Moot     bool   `json:"moot"`      // it changed nothing
+	// Warning says what of the event may not be what was meant; it was published all the same.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Health is the readiness of a gateway.

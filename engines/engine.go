@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -49,6 +50,15 @@ func (e Engine) Image(features []string) string {
 		return e.Feature
 	}
 	return e.Bare
+}
+
+// ImageSettings are the environment variables that name the engine's images; feature is empty where there is none.
+func (e Engine) ImageSettings() (bare, feature string) {
+	name := "ROBOCO_SANDBOX_" + strings.ToUpper(strings.ReplaceAll(e.Name, "-", "_"))
+	if e.Feature != "" {
+		feature = name + "_FEATURE_IMAGE"
+	}
+	return name + "_IMAGE", feature
 }
 
 // Credentials fills in what the agent is given for a server at this host and port.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -94,5 +95,5 @@ func (e *DecodeError) Error() string {
 	if e.Allowed == nil {
 		return fmt.Sprintf("%s: %s", e.Attribute, e.Problem)
 	}
-	return fmt.Sprintf("%s: %s; allowed: %v", e.Attribute, e.Problem, e.Allowed)
+	return fmt.Sprintf("%s: %s; allowed: %s", e.Attribute, e.Problem, strings.Join(e.Allowed, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -150,6 +151,27 @@ func (b *Bus) slugs(ctx context.Context) ([]string, error) {
 	slugs, err := b.calls.SMembers(ctx, b.key("agents")).Result()
 	sort.Strings(slugs)
 	return slugs, failed("list the agents", err)
+}
+
+// Workers counts the consumers of the work stream that have shown themselves within Config.ClaimIdle. One whose idle time
+// is not known (the embedded server tells none) counts.
+func (b *Bus) Workers(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	all, err := b.calls.XInfoConsumers(ctx, b.stream(), group).Result()
+	if noGroup(err) || err != nil && strings.Contains(err.Error(), "no such key") {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, failed("look for workers", err)
+	}
+	n := 0
+	for _, c := range all {
+		if c.Name != parked && c.Idle < b.cfg.ClaimIdle {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Gauges are the bus's own figures.

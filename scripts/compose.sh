@@ -11,6 +11,9 @@ export COMPOSE_IGNORE_ORPHANS=true # sandboxes carry the project's labels on pur
 
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
+# made_here says whether the settings file is up.sh's own.
+made_here() { head -n 1 "$settings" | grep -q "^$mark"; }
+
 docker version >/dev/null 2>&1 || die "the container engine does not answer: is Docker running?"
 
 # compose ARGUMENT... runs whichever compose there is.

@@ -4,8 +4,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/compose.sh"
 
 [ -e "$settings" ] || { echo "nothing is up: there is no $settings"; exit 0; }
+made_here || die "$settings was not made by scripts/up.sh: it is left alone"
 project=$(setting COMPOSE_PROJECT_NAME)
-[ -n "$project" ] || die "$settings was not made by scripts/up.sh"
 
 # Nobody may make another sandbox while they are removed.
 compose stop gateway worker
@@ -13,4 +13,4 @@ docker ps --all --quiet --filter label=roboco.sandbox=1 --filter "label=com.dock
   xargs -r docker rm --force --volumes >/dev/null
 unset COMPOSE_IGNORE_ORPHANS # it cannot be combined with what follows
 compose down --volumes --remove-orphans
-if head -n 1 "$settings" | grep -q "^$mark"; then rm -f "$settings" "$SANDBOXD_ACL_FILE"; fi
+rm -f "$settings" "$SANDBOXD_ACL_FILE"

@@ -9,7 +9,10 @@ secret() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 # The passwords and the first operator's token, in a file that only its owner reads. It is made once.
 write_settings() {
-  [ ! -e "$settings" ] || return 0
+  if [ -e "$settings" ]; then
+    made_here || die "$settings is there and was not made by this script: move it away, or name another file in SANDBOXD_ENV_FILE"
+    return 0
+  fi
   local project=${COMPOSE_PROJECT_NAME:-sandboxd}
   (
     umask 077
@@ -53,6 +56,30 @@ build_image() {
     { cat "$context.log" >&2; die "the image could not be built"; }
 }
 
+# check_settings has the program judge every setting of the caller's environment, before anything is started.
+check_settings() {
+  local name pass=()
+  for name in $(compgen -e ROBOCO_SANDBOX_ || true); do pass+=(--env "$name"); done
+  docker run --rm --network none --user 65534:65534 "${pass[@]}" sandboxd:latest check >/dev/null ||
+    die "nothing was started: correct the settings named above"
+  for name in ROBOCO_SANDBOX_LISTEN ROBOCO_SANDBOX_WORKER_LISTEN ROBOCO_SANDBOX_COMPOSE_PROJECT; do
+    [ -z "${!name:-}" ] || echo "up.sh: $name has no effect here; the gateway's port is SANDBOXD_PORT, the project COMPOSE_PROJECT_NAME" >&2
+  done
+}
+
+# tell shows why services do not come up: their own last lines.
+tell() { compose logs --no-color --tail=15 "$@" >&2; }
+
+# crashing lists the services that were started again and again.
+crashing() {
+  local service id
+  for service in worker gateway; do
+    for id in $(compose ps -q "$service"); do
+      [ "$(docker inspect --format '{{.RestartCount}}' "$id")" -lt 3 ] || echo "$service"
+    done
+  done | sort -u
+}
+
 # not_ready lists the services that are not ready yet.
 not_ready() {
   local service id
@@ -64,11 +91,18 @@ not_ready() {
 }
 
 await() {
-  local deadline=$((SECONDS + ready_within)) waiting
+  local deadline=$((SECONDS + ready_within)) waiting failed
   while waiting=$(not_ready | sort -u | tr '\n' ' '); [ -n "$waiting" ]; do
+    failed=$(crashing)
+    if [ -n "$failed" ]; then
+      # shellcheck disable=SC2086 # a list
+      tell $failed
+      die "does not stay up; its last lines are above: $failed"
+    fi
     if [ $SECONDS -ge $deadline ]; then
-      compose logs --tail=20
-      die "not ready after $ready_within s: $waiting"
+      # shellcheck disable=SC2086 # a list
+      tell $waiting
+      die "not ready after $ready_within s; the last lines are above: $waiting"
     fi
     sleep 0.5
   done
@@ -77,7 +111,8 @@ await() {
 write_settings
 write_users
 build_image
-compose up --detach
+check_settings
+compose up --detach || { tell migrate; die "the services were not started; why stands above"; }
 if $users_changed; then compose restart redis; fi # it reads its users when it starts
 await
 cat <<EOT

@@ -179,6 +179,19 @@ func (m *memory) Agents(ctx context.Context) ([]Agent, error) {
 	return out, nil
 }
 
+// Agent implements Agents.
+func (m *memory) Agent(ctx context.Context, slug string) (Agent, error) {
+	if err := m.begin(ctx); err != nil {
+		return Agent{}, err
+	}
+	defer m.mu.Unlock()
+	a, ok := m.agents[slug]
+	if !ok {
+		return Agent{}, noAgent(slug)
+	}
+	return a, nil
+}
+
 // CreateAgent implements Agents.
 func (m *memory) CreateAgent(ctx context.Context, slug, role string, tokenHash []byte) (Agent, error) {
 	if err := checkAgent(slug, role, tokenHash); err != nil {

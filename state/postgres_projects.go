@@ -162,6 +162,14 @@ func (p *postgres) RevokeAgent(ctx context.Context, slug string) error {
 	return err
 }
 
+// Agent implements Agents.
+func (p *postgres) Agent(ctx context.Context, slug string) (Agent, error) {
+	if !storable(slug) {
+		return Agent{}, noAgent(slug)
+	}
+	return p.oneAgent(ctx, "read an agent", slug, "SELECT "+agentColumns+" FROM sandboxd.agents WHERE slug = $1", slug)
+}
+
 // AgentByToken implements Agents.
 func (p *postgres) AgentByToken(ctx context.Context, tokenHash []byte) (out Agent, err error) {
 	if len(tokenHash) != hashLen {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -30,7 +31,11 @@ func (e *InvalidError) Error() string {
 	if e.Allowed == nil {
 		return fmt.Sprintf("%s: %s", e.Field, e.Problem)
 	}
-	return fmt.Sprintf("%s: %s; allowed: %v", e.Field, e.Problem, e.Allowed)
+	allowed := "none"
+	if len(e.Allowed) > 0 {
+		allowed = strings.Join(e.Allowed, ", ")
+	}
+	return fmt.Sprintf("%s: %s; allowed: %s", e.Field, e.Problem, allowed)
 }
 
 // Catalog is the allowlist that every write of a project is held to: services in registry order, features sorted.
@@ -100,6 +105,8 @@ type Projects interface {
 // Agents stores identities; a token comes in only as its SHA-256 sum.
 type Agents interface {
 	Agents(ctx context.Context) ([]Agent, error) // by slug
+	// Agent reads one, revoked or not.
+	Agent(ctx context.Context, slug string) (Agent, error)
 	// CreateAgent fails with ErrTaken for a slug in use, also a revoked one's, and *InvalidError for a bad slug or role.
 	CreateAgent(ctx context.Context, slug, role string, tokenHash []byte) (Agent, error)
 	// SetToken replaces the token; a revoked agent lives again.

@@ -83,13 +83,21 @@ func (g *Gateway) renewToken(w http.ResponseWriter, r *http.Request, _ *call) er
 	return nil
 }
 
-// revokeAgent answers DELETE /api/v1/agents/{slug}.
-func (g *Gateway) revokeAgent(w http.ResponseWriter, r *http.Request, _ *call) error {
+// revokeAgent answers DELETE /api/v1/agents/{slug}: the token is worth nothing any more, and the sandbox goes too. Where
+// the second failed the call can be repeated.
+func (g *Gateway) revokeAgent(w http.ResponseWriter, r *http.Request, c *call) error {
 	slug := r.PathValue("slug")
 	err := g.cfg.Store.RevokeAgent(r.Context(), slug)
 	g.tokens.evict(slug)
 	if err != nil {
 		return fmt.Errorf("revoke the agent %s: %w", clip(slug), err)
+	}
+	known, err := g.cfg.Bus.Agent(r.Context(), slug)
+	if err == nil && known.Epoch != "" { // it has had a sandbox, and nobody may use it any more
+		err = g.publishRemoval(r.Context(), c, slug, "the agent was revoked")
+	}
+	if err != nil {
+		return fmt.Errorf("the token is revoked, but the sandbox of %s is not asked to go yet: %w", slug, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

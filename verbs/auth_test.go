@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/verbs"
 )
 
@@ -83,6 +84,25 @@ func authTests() []test {
 			s.refused(s.call(operator, "GET", "/api/v1/sandbox", ""), http.StatusForbidden, client.CodeForbidden)
 			s.refused(s.call(operator, "GET", "/api/v1/sandbox/logs", ""), http.StatusForbidden, client.CodeForbidden)
 			s.refused(s.call(operator, "POST", "/api/v1/do/i_am_done", ""), http.StatusForbidden, client.CodeForbidden)
+			m, err := s.as(operator).Verbs(s.Context())
+			require.NoError(s, err)
+			require.False(s, m.Carries("i_am_done"), "the manifest says so")
+			m, err = s.as(ops).Verbs(s.Context())
+			require.NoError(s, err)
+			require.True(s, m.Carries("i_am_done"), "an agent that is an operator has it")
+		}},
+		{"revoking an agent takes its sandbox too, and nobody else's", func(s *scene) {
+			s.work()
+			for _, slug := range []string{dev, other} {
+				s.engage(slug, task)
+				s.call(slug, "POST", requestPath, "")
+			}
+			require.Equal(s, http.StatusNoContent, s.call(ops, "DELETE", "/api/v1/agents/"+dev, "").status)
+			_, err := s.bus.Sandbox(s.Context(), dev, false)
+			require.ErrorIs(s, err, events.ErrExpired)
+			_, err = s.bus.Sandbox(s.Context(), other, false)
+			require.NoError(s, err)
+			require.Equal(s, http.StatusNoContent, s.call(ops, "DELETE", "/api/v1/agents/"+doc, "").status, "one that never had any")
 		}},
 		{"a revoked token is worth nothing at once, a new one works at once", func(s *scene) {
 			require.Equal(s, http.StatusOK, s.call(dev, "GET", "/api/v1/verbs", "").status)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/state"
@@ -41,7 +43,13 @@ func describeEngine(e engines.Engine) client.EngineDescription {
 
 // listVerbs answers GET /api/v1/verbs: the manifest, and who the caller is.
 func (g *Gateway) listVerbs(w http.ResponseWriter, _ *http.Request, c *call) error {
-	writeJSON(w, http.StatusOK, client.Manifest{Agent: c.who.slug, Role: c.who.role, Verbs: g.cfg.Roles.describe()})
+	verbs := g.cfg.Roles.describe()
+	if !c.who.agent { // the configured operator has no work of its own, and no verb either
+		for i := range verbs {
+			verbs[i].Roles = slices.DeleteFunc(verbs[i].Roles, func(role string) bool { return role == c.who.role })
+		}
+	}
+	writeJSON(w, http.StatusOK, client.Manifest{Agent: c.who.slug, Role: c.who.role, Verbs: verbs})
 	return nil
 }
 
@@ -50,6 +58,11 @@ const (
 	defaultRows = 50
 	mostRows    = 500
 )
+
+// outcomes lists what may have come of a request.
+func outcomes() []string {
+	return []string{"ok", "refused", "failed", "stale", "late", "exhausted"}
+}
 
 // listRequests answers GET /api/v1/requests.
 func (g *Gateway) listRequests(w http.ResponseWriter, r *http.Request, _ *call) error {
@@ -60,6 +73,12 @@ func (g *Gateway) listRequests(w http.ResponseWriter, r *http.Request, _ *call) 
 	f := state.HistoryFilter{
 		Agent: q.Get("agent"), Project: q.Get("project"), Task: q.Get("task_id"), Outcome: q.Get("outcome"),
 		Before: q.Get("before"), Limit: defaultRows,
+	}
+	if f.Outcome != "" && !slices.Contains(outcomes(), f.Outcome) {
+		return &client.InputError{Field: "outcome", Problem: "there is no outcome " + clip(f.Outcome), Allowed: outcomes()}
+	}
+	if f.Before != "" && uuid.Validate(f.Before) != nil {
+		return &client.InputError{Field: "before", Problem: clip(f.Before) + " is not a request's ID, such as next_before of a page"}
 	}
 	if s := q.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)

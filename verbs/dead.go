@@ -109,7 +109,7 @@ func letterProblem(r *http.Request, err error) error {
 	var refused *events.RetryError
 	switch {
 	case errors.Is(err, events.ErrNoLetter):
-		return notFound("the dead letter " + clip(r.PathValue("id")))
+		return notFound("the dead letter "+clip(r.PathValue("id")), "GET /api/v1/dead lists those there are.")
 	case errors.As(err, &refused):
 		return &problem{
 			status: http.StatusConflict, code: client.CodeConflict, message: "not put back: " + refused.Problem,

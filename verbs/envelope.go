@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,11 +29,9 @@ type problem struct {
 // Error is the message.
 func (p *problem) Error() string { return p.message }
 
-func notFound(what string) *problem {
-	return &problem{
-		status: http.StatusNotFound, code: client.CodeNotFound,
-		message: what + " does not exist", remediate: "Check the name; GET / lists what there is.",
-	}
+// notFound says what there is not, and where to look for what there is.
+func notFound(what, remediate string) *problem {
+	return &problem{status: http.StatusNotFound, code: client.CodeNotFound, message: what + " does not exist", remediate: remediate}
 }
 
 func invalid(message, remediate string) *problem {
@@ -62,11 +59,11 @@ func asProblem(err error) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &input):
-		return invalid(input.Error(), allowedWords(input.Allowed))
+		return invalid(input.Error(), correct(input.Field, input.Allowed))
 	case errors.As(err, &refused):
-		return invalid(refused.Error(), allowedWords(refused.Allowed))
+		return invalid(refused.Error(), correct(refused.Field, refused.Allowed))
 	case errors.As(err, &decode):
-		return invalid(decode.Error(), allowedWords(decode.Allowed))
+		return invalid(decode.Error(), correct(decode.Attribute, decode.Allowed))
 	case errors.As(err, &oversize):
 		return &problem{
 			status: http.StatusRequestEntityTooLarge, code: client.CodeTooLarge,
@@ -77,7 +74,8 @@ func asProblem(err error) *problem {
 		return &problem{status: http.StatusInternalServerError, code: client.CodeInternal, message: sealed.Error(), remediate: sealed.Remediate()}
 	case errors.Is(err, state.ErrNotFound):
 		return &problem{
-			status: http.StatusNotFound, code: client.CodeNotFound, message: words(err), remediate: "Check the name.",
+			status: http.StatusNotFound, code: client.CodeNotFound, message: words(err),
+			remediate: "Check the name; GET /api/v1/projects and GET /api/v1/agents list those there are.",
 		}
 	case errors.Is(err, state.ErrTaken):
 		return &problem{
@@ -98,14 +96,19 @@ func asProblem(err error) *problem {
 	}
 }
 
-func allowedWords(allowed []string) string {
+// correct says what to do about a field; what is allowed in it stands in the message already.
+func correct(field string, allowed []string) string {
+	what := field
+	if what == "" {
+		what = "the body"
+	}
 	switch {
 	case allowed == nil:
-		return "Correct the named field and call again."
+		return "Correct " + what + " and call again."
 	case len(allowed) == 0:
-		return "Nothing is allowed there: leave it out."
+		return "Nothing is allowed in " + what + ": leave it out."
 	default:
-		return "Allowed: " + strings.Join(allowed, ", ") + "."
+		return "Correct " + what + " and call again with what is allowed."
 	}
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	MaxBody       int64         // bytes of a request's body; 64 KiB
 	Memory        int64         // bytes: the limit of each container, as the workers are configured; 512 MiB
 
+	// Workers counts the workers that live; Bus.Workers.
+	Workers func(context.Context) (int, error)
+
 	GatewayName string // of this process's inbox, unique per process life; random
 	Version     string // of this program; "dev"
 	Log         zerolog.Logger
@@ -52,6 +55,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Roles == nil {
 		c.Roles = DefaultRoles()
+	}
+	if c.Workers == nil {
+		c.Workers = c.Bus.Workers
 	}
 	if c.GatewayName == "" {
 		c.GatewayName = "gateway-" + uuid.NewString()

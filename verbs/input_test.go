@@ -115,6 +115,13 @@ func healthTests() []test {
 			h, err := s.as(dev).Health(s.Context())
 			require.NoError(s, err)
 			require.True(s, h.Ready)
+			require.Contains(s, h.Checks["workers"], "none")
+			s.work()
+			s.engage(dev, task) // the embedded server knows only consumers that something was delivered to
+			s.eventually("the worker is seen", func() bool {
+				h, err := s.as(dev).Health(s.Context())
+				return err == nil && h.Checks["workers"] == "1"
+			})
 			s.store.down.Store(true)
 			a := s.call("", "GET", "/readyz", "")
 			require.Equal(s, http.StatusServiceUnavailable, a.status)

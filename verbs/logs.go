@@ -11,6 +11,7 @@ import (
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 )
 
 // Lines of a log.
@@ -32,6 +33,9 @@ func (g *Gateway) agentLogs(w http.ResponseWriter, r *http.Request, c *call) err
 	slug := r.PathValue("agent")
 	if err := checkSlug("agent", slug); err != nil {
 		return err
+	}
+	if _, err := g.cfg.Store.Agent(r.Context(), slug); errors.Is(err, state.ErrNotFound) {
+		return notFound("the agent "+slug, "GET /api/v1/agents lists those there are.")
 	}
 	return g.logs(w, r, c, slug)
 }
@@ -66,6 +70,9 @@ func (g *Gateway) logs(w http.ResponseWriter, r *http.Request, c *call, slug str
 	case reply.Refusal != nil:
 		p := unavailable(reply.Refusal.Message)
 		p.remediate = reply.Refusal.Remediate
+		if !reply.Refusal.Retryable {
+			p.retryAfter = 0 // the remedy does not say to try again, and neither may the rest
+		}
 		return p
 	}
 	out := client.Logs{Logs: map[string]string{}}

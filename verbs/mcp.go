@@ -3,10 +3,13 @@ package verbs
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/roboco/sandboxd/client"
@@ -18,6 +21,10 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request, c *call) erro
 	raw, err := body(r) // here, so that one that is too large is answered as everywhere
 	if err != nil {
 		return err
+	}
+	if !json.Valid(raw) {
+		rpcError(w, http.StatusBadRequest, jsonrpc.CodeParseError, "the body is not JSON")
+		return nil
 	}
 	r.Body = io.NopCloser(bytes.NewReader(raw))
 	mayLast(w)
@@ -43,6 +50,48 @@ func (g *Gateway) serveMCP(w http.ResponseWriter, r *http.Request, c *call) erro
 		MaxRequestBodyBytes:          g.cfg.MaxBody,
 		// A browser that is led here by a forged name has no token to send.
 		DisableLocalhostProtection: true,
-	}).ServeHTTP(w, r)
+	}).ServeHTTP(&rpcAnswer{ResponseWriter: w}, r)
 	return nil
 }
+
+// rpcError answers with an error of JSON-RPC that belongs to no message.
+func rpcError(w http.ResponseWriter, status, code int, message string) {
+	writeJSON(w, status, map[string]any{
+		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": message},
+	})
+}
+
+// rpcAnswer makes errors of JSON-RPC of what the transport refuses in plain text.
+type rpcAnswer struct {
+	http.ResponseWriter
+
+	refused int // the status of a refusal whose text is still to come
+}
+
+// WriteHeader keeps a refusal back until its text is there.
+func (a *rpcAnswer) WriteHeader(status int) {
+	if status >= http.StatusBadRequest && strings.HasPrefix(a.Header().Get("Content-Type"), "text/plain") {
+		a.refused = status
+		return
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write answers with the refusal, or passes on what is none.
+func (a *rpcAnswer) Write(b []byte) (int, error) {
+	if a.refused == 0 {
+		return a.ResponseWriter.Write(b) //nolint:wrapcheck // an io.Writer gives its own errors
+	}
+	rpcError(a.ResponseWriter, a.refused, jsonrpc.CodeInvalidRequest, strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// Flush sends what is written.
+func (a *rpcAnswer) Flush() {
+	if f, ok := a.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (a *rpcAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

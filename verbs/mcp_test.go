@@ -234,6 +234,32 @@ func mcpTests() []test {
 			require.NoError(s, session.Close())
 			require.NoError(s, served.Wait())
 		}},
+		{"what the transport refuses is an error of JSON-RPC", func(s *scene) {
+			for _, x := range []struct {
+				body, accept string
+				code         int
+			}{
+				{"nonsense", "application/json, text/event-stream", -32700},
+				{"", "application/json, text/event-stream", -32700},
+				{"{}", "application/json, text/event-stream", -32600},
+				{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "text/html", -32600},
+			} {
+				a := s.call(dev, "POST", "/mcp", x.body, "Accept: "+x.accept)
+				require.Equal(s, http.StatusBadRequest, a.status, a.body)
+				var e struct {
+					JSONRPC string `json:"jsonrpc"`
+					Error   struct {
+						Code    int    `json:"code"`
+						Message string `json:"message"`
+					} `json:"error"`
+				}
+				require.NoError(s, json.Unmarshal([]byte(a.body), &e), a.body)
+				require.Equal(s, "2.0", e.JSONRPC)
+				require.Equal(s, x.code, e.Error.Code, a.body)
+				require.NotEmpty(s, e.Error.Message)
+				require.Equal(s, "application/json", a.header.Get("Content-Type"))
+			}
+		}},
 		{"guard 7 is a result too", func(s *scene) {
 			s = s.hasty()
 			s.engage(dev, task)

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 
@@ -38,9 +39,18 @@ func (g *Gateway) getProject(w http.ResponseWriter, r *http.Request, _ *call) er
 	return nil
 }
 
-// projectFields reads what a body says of a project: absent and null are told apart.
-func projectFields(r *http.Request, slug string) (state.ProjectPatch, error) {
-	in, err := fields(r, "slug", "name", "sandbox_services", "sandbox_extensions")
+// projectFields reads what a body says of a project: absent and null are told apart. whole: it is all that the project is
+// to be, and must be there, for an empty project is more likely a body that was forgotten.
+func projectFields(r *http.Request, slug string, whole bool) (state.ProjectPatch, error) {
+	names := []string{"slug", "name", "sandbox_services", "sandbox_extensions"}
+	raw, err := body(r)
+	if err != nil {
+		return state.ProjectPatch{}, err
+	}
+	if whole && len(bytes.TrimSpace(raw)) == 0 {
+		return state.ProjectPatch{}, &client.InputError{Problem: "the body is missing: PUT says all that the project is to be", Allowed: names}
+	}
+	in, err := client.ParseFields(raw, names...)
 	if err != nil {
 		return state.ProjectPatch{}, err
 	}
@@ -72,7 +82,7 @@ func projectFields(r *http.Request, slug string) (state.ProjectPatch, error) {
 // putProject answers PUT /api/v1/projects/{slug}: what is left out is null.
 func (g *Gateway) putProject(w http.ResponseWriter, r *http.Request, _ *call) error {
 	p := state.Project{Slug: r.PathValue("slug")}
-	in, err := projectFields(r, p.Slug)
+	in, err := projectFields(r, p.Slug, true)
 	if err != nil {
 		return err
 	}
@@ -95,7 +105,7 @@ func (g *Gateway) putProject(w http.ResponseWriter, r *http.Request, _ *call) er
 // patchProject answers PATCH /api/v1/projects/{slug}: what is left out stays, null is a value.
 func (g *Gateway) patchProject(w http.ResponseWriter, r *http.Request, _ *call) error {
 	slug := r.PathValue("slug")
-	in, err := projectFields(r, slug)
+	in, err := projectFields(r, slug, false)
 	if err != nil {
 		return err
 	}

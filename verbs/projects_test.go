@@ -34,6 +34,7 @@ func projectTests() []test {
 			require.NoError(s, err)
 			require.Len(s, all, 1)
 			// PUT replaces the whole; what is left out is null.
+			s.refused(s.call(ops, "PUT", path, ""), http.StatusUnprocessableEntity, client.CodeInvalidInput)
 			require.Equal(s, http.StatusOK, s.call(ops, "PUT", path, `{}`).status)
 			p, err = c.Project(s.Context(), proj)
 			require.NoError(s, err)

@@ -1,12 +1,15 @@
 package verbs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
@@ -43,6 +46,7 @@ func (g *Gateway) publishEvent(w http.ResponseWriter, r *http.Request, c *call) 
 	if e.TraceParent == "" {
 		e.TraceParent = c.traceParent
 	}
+	warning := g.warn(r.Context(), e)
 	var pub events.Published
 	if e.Type == events.AgentStopped {
 		pub, err = g.cfg.Bus.Publish(r.Context(), e)
@@ -52,8 +56,56 @@ func (g *Gateway) publishEvent(w http.ResponseWriter, r *http.Request, c *call) 
 	if err != nil {
 		return fmt.Errorf("publish the event: %w", err)
 	}
-	writeJSON(w, http.StatusOK, client.Publication{ID: e.ID, StreamID: pub.StreamID, Known: pub.Known, Moot: pub.Moot})
+	writeJSON(w, http.StatusOK, client.Publication{ID: e.ID, StreamID: pub.StreamID, Known: pub.Known, Moot: pub.Moot, Warning: warning})
 	return nil
+}
+
+// warn says what of an event is probably a mistake: it is published all the same, for what it names may come to be. What
+// cannot be looked up is not warned of.
+func (g *Gateway) warn(ctx context.Context, e events.Event) string {
+	switch e.Type {
+	case events.WorkStarted:
+		var d events.Started
+		if json.Unmarshal(e.Data, &d) == nil {
+			return g.warnStart(ctx, e.Subject, d)
+		}
+	case events.WorkEnded:
+		var d events.Ended
+		if current, err := g.currentTask(ctx, e.Subject); err == nil && json.Unmarshal(e.Data, &d) == nil {
+			return endsNothing(d.TaskID, current)
+		}
+	default: // an agent.stopped goes by its owner, and says itself whether it was moot
+	}
+	return ""
+}
+
+// warnStart looks at what work begins on.
+func (g *Gateway) warnStart(ctx context.Context, slug string, d events.Started) string {
+	var all []string
+	agent, err := g.cfg.Store.Agent(ctx, slug)
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		all = append(all, "agent "+clip(slug)+" is not known: it has no token to call with")
+	case err == nil && agent.Revoked:
+		all = append(all, "agent "+clip(slug)+" is revoked: it has no token to call with")
+	case err == nil && !slices.Contains(g.cfg.Roles[RequestSandbox], agent.Role):
+		all = append(all, "agent "+clip(slug)+" is a "+agent.Role+", a role that gets no sandbox")
+	}
+	project, err := g.cfg.Store.Project(ctx, d.Project)
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		all = append(all, "project "+clip(d.Project)+" is not known: requests on it will be refused")
+	case err == nil && len(project.Services) == 0:
+		all = append(all, "project "+clip(d.Project)+" has opted into no sandbox service: requests on it will be refused")
+	}
+	if strings.TrimSpace(d.TaskID) != d.TaskID || strings.ContainsFunc(d.TaskID, unicode.IsControl) {
+		all = append(all, "task "+clip(d.TaskID)+" begins or ends with a space, or holds a control character; it is kept as it stands")
+	}
+	warning := strings.Join(all, "; ")
+	if warning != "" {
+		g.cfg.Log.Warn().Str("agent", slug).Msg("work began: " + warning)
+	}
+	return warning
 }
 
 // judgeType looks at the type before anything else: what may not be published here is refused whatever its data.

@@ -96,7 +96,7 @@ func (g *Gateway) agentRoutes() []route {
 		{
 			method: http.MethodGet, path: "/api/v1/sandboxes/{agent}/logs", name: "agent_logs", handle: g.agentLogs, query: logs,
 			summary: "The last lines of an agent's engines, passwords blanked", out: typeOf[client.Logs](),
-			roles: []string{RoleOperator}, failures: []int{http.StatusUnprocessableEntity},
+			roles: []string{RoleOperator}, failures: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
 		},
 		{
 			method: http.MethodPost, path: "/api/v1/events", name: "publish_event", handle: g.publishEvent,
@@ -159,7 +159,7 @@ func (g *Gateway) projectRoutes() []route {
 		},
 		{
 			method: http.MethodDelete, path: "/api/v1/projects/{slug}", name: "delete_project", handle: g.deleteProject, roles: operator,
-			summary: "Remove a project", status: http.StatusNoContent, failures: []int{http.StatusNotFound},
+			summary: "Remove a project; sandboxes that live stay until their work ends or their time is up", status: http.StatusNoContent, failures: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/api/v1/projects/{slug}/spawn", name: "spawn", handle: g.spawn, unlimited: true,
@@ -191,12 +191,12 @@ func (g *Gateway) operatorRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: "/api/v1/agents/{slug}/token", name: "renew_token", handle: g.renewToken, roles: operator,
-			summary: "Replace an agent's token; the old one is worth nothing any more", out: typeOf[client.NewAgent](),
+			summary: "Replace an agent's token; the old one is worth nothing any more, and a revoked agent is valid again", out: typeOf[client.NewAgent](),
 			failures: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodDelete, path: "/api/v1/agents/{slug}", name: "revoke_agent", handle: g.revokeAgent, roles: operator,
-			summary: "Take an agent's token away", status: http.StatusNoContent, failures: []int{http.StatusNotFound},
+			summary: "Take an agent's token away, and its sandbox; a new token makes it valid again", status: http.StatusNoContent, failures: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/api/v1/sandboxes", name: "list_sandboxes", handle: g.listSandboxes, roles: operator,
@@ -206,7 +206,7 @@ func (g *Gateway) operatorRoutes() []route {
 		},
 		{
 			method: http.MethodDelete, path: "/api/v1/sandboxes/{agent}", name: "remove_sandbox", handle: g.removeSandbox, roles: operator,
-			summary: "Remove an agent's sandbox; its engagement stays", status: http.StatusNoContent,
+			summary: "Ask for the removal of an agent's sandbox: its credentials are gone with the answer, its containers soon after; its engagement stays", status: http.StatusNoContent,
 			failures: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
 		},
 		{
@@ -242,11 +242,11 @@ func (g *Gateway) openRoutes() []route {
 			method: http.MethodPost, path: "/mcp", name: "mcp", handle: g.serveMCP,
 			summary:  "MCP over streamable HTTP: the tool request_sandbox",
 			in:       []field{{name: "jsonrpc", kind: "string", about: "2.0", required: true}},
-			failures: []int{http.StatusRequestEntityTooLarge},
+			failures: []int{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge},
 		},
 		{method: http.MethodGet, path: "/healthz", name: "healthz", handle: g.healthz, open: true, summary: "Whether the process serves", out: typeOf[map[string]string]()},
 		{
-			method: http.MethodGet, path: "/readyz", name: "readyz", handle: g.readyz, open: true, summary: "Whether Redis and Postgres answer",
+			method: http.MethodGet, path: "/readyz", name: "readyz", handle: g.readyz, open: true, summary: "Whether Redis and Postgres answer, and how many workers there are",
 			out: typeOf[client.Health](),
 		},
 		{method: http.MethodGet, path: "/metrics", name: "metrics", handle: g.serveMetrics, open: true, summary: "Prometheus metrics", media: "text/plain"},
@@ -274,7 +274,7 @@ func (g *Gateway) dispatch(routes []route) http.Handler {
 		allow := strings.Join(names, ", ")
 		other := g.serve(route{name: "not_allowed", open: true, handle: func(w http.ResponseWriter, r *http.Request, _ *call) error {
 			if path == "/" && r.URL.Path != "/" {
-				return notFound("the path " + clip(r.URL.Path))
+				return notFound("the path "+clip(r.URL.Path), "GET / lists every path there is.")
 			}
 			w.Header().Set("Allow", allow)
 			return &problem{

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +22,7 @@ func (g *Gateway) ownSandbox(w http.ResponseWriter, r *http.Request, c *call) er
 	}
 	rec, err := g.cfg.Bus.Sandbox(r.Context(), c.who.slug, true)
 	if errors.Is(err, events.ErrExpired) || (err == nil && len(rec.Engines) == 0) {
-		p := notFound("a sandbox of yours")
-		p.remediate = "Call request_sandbox() to get one."
-		return p
+		return notFound("a sandbox of yours", "Call request_sandbox() to get one.")
 	}
 	if err != nil {
 		return fmt.Errorf("read the sandbox of %s: %w", c.who.slug, err)
@@ -104,17 +103,25 @@ func (g *Gateway) removeSandbox(w http.ResponseWriter, r *http.Request, c *call)
 		return fmt.Errorf("look for the sandbox of %s: %w", slug, err)
 	}
 	if !known.Known && known.Owner == "" && known.Epoch == "" {
-		return notFound("a sandbox of " + slug)
+		return notFound("a sandbox of "+slug, "GET /api/v1/sandboxes lists those that live.")
 	}
-	data, err := json.Marshal(events.Stopped{Reason: "removed by an operator"})
+	if err := g.publishRemoval(r.Context(), c, slug, "removed by an operator"); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// publishRemoval publishes an operator's removal of an agent's sandbox.
+func (g *Gateway) publishRemoval(ctx context.Context, c *call, slug, reason string) error {
+	data, err := json.Marshal(events.Stopped{Reason: reason})
 	if err != nil {
 		return fmt.Errorf("write the event: %w", err)
 	}
 	e := g.event(c, c.requestID, events.AgentStopped, data)
 	e.Subject = slug
-	if _, err := g.cfg.Bus.Publish(r.Context(), e); err != nil {
+	if _, err := g.cfg.Bus.Publish(ctx, e); err != nil {
 		return fmt.Errorf("publish the removal: %w", err)
 	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -115,6 +115,7 @@ func logTests() []test {
 				s.refused(a, http.StatusUnprocessableEntity, client.CodeInvalidInput)
 				require.Contains(s, a.env.Message, names, query)
 			}
+			s.refused(s.call(ops, "GET", "/api/v1/sandboxes/nobody/logs", ""), http.StatusNotFound, client.CodeNotFound)
 			s.refused(s.call(ops, "GET", "/api/v1/sandboxes/Bad_Slug/logs", ""), http.StatusUnprocessableEntity, client.CodeInvalidInput)
 		}},
 	}
@@ -154,7 +155,7 @@ func historyTests() []test {
 			require.Len(s, page.Requests, 1)
 		}},
 		{"bad queries are 422, a store that is down 503", func(s *scene) {
-			for _, query := range []string{"limit=0", "limit=501", "limit=x", "agnet=be-dev-1"} {
+			for _, query := range []string{"limit=0", "limit=501", "limit=x", "agnet=be-dev-1", "outcome=foo", "before=foo"} {
 				s.refused(s.call(ops, "GET", path+"?"+query, ""), http.StatusUnprocessableEntity, client.CodeInvalidInput)
 			}
 			s.store.down.Store(true)

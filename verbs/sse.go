@@ -46,9 +46,7 @@ func (g *Gateway) requestEvents(w http.ResponseWriter, r *http.Request, c *call)
 }
 
 func noRequest() *problem {
-	p := notFound("that request")
-	p.remediate = "Only the agent that asked may follow a request, and for an hour after its last reply; call request_sandbox() again."
-	return p
+	return notFound("that request", "Only the agent that asked may follow a request, and for an hour after its last reply; call request_sandbox() again.")
 }
 
 // stream sends what stands and then what comes, until the terminal reply was sent. Who has gone away cannot be told.

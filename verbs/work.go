@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/roboco/sandboxd/client"
@@ -19,9 +20,7 @@ import (
 func (g *Gateway) endWork(w http.ResponseWriter, r *http.Request, c *call) error {
 	verb := r.PathValue("verb")
 	if !slices.Contains(workEnding(), verb) {
-		p := notFound("the verb " + clip(verb))
-		p.remediate = allowedWords(g.cfg.Roles.verbs())
-		return p
+		return notFound("the verb "+clip(verb), "The verbs are "+strings.Join(g.cfg.Roles.verbs(), ", ")+".")
 	}
 	c.name, c.verb = verb, verb
 	if !c.who.agent {
@@ -35,10 +34,21 @@ func (g *Gateway) endWork(w http.ResponseWriter, r *http.Request, c *call) error
 	if err != nil {
 		return err
 	}
+	current, err := g.currentTask(r.Context(), c.who.slug)
 	if task == "" {
-		if task, err = g.currentTask(r.Context(), c.who.slug); err != nil {
+		if err != nil {
 			return err
 		}
+		task = current
+	}
+	next, warning := "Call give_me_work for the next task; your sandbox, if you had one, goes away now.", ""
+	if err == nil { // else an end that names its task is stored all the same, and whether it ends anything is not known
+		warning = endsNothing(task, current)
+	}
+	if warning != "" && current != "" {
+		next = "Go on with task " + clip(current) + "; your sandbox, if you have one, stays."
+	} else if warning != "" {
+		next = "Call give_me_work for the next task."
 	}
 	data, err := json.Marshal(events.Ended{Verb: verb, TaskID: task})
 	if err != nil {
@@ -56,9 +66,22 @@ func (g *Gateway) endWork(w http.ResponseWriter, r *http.Request, c *call) error
 	}
 	writeJSON(w, http.StatusOK, client.Envelope{
 		Status: client.StatusEnded, TaskID: nullable(task), CorrelationID: c.correlationID, RequestID: c.requestID,
-		Next: nullable("Call give_me_work for the next task; your sandbox, if you had one, goes away now."),
+		Next: nullable(next), Warning: warning,
 	})
 	return nil
+}
+
+// endsNothing says why an end of this task changes nothing for an agent whose present task, or none, is current; empty
+// where it ends it.
+func endsNothing(task, current string) string {
+	switch {
+	case current == "":
+		return "nothing has ended: there is no work under way"
+	case task != "" && task != current:
+		return "nothing has ended: the work under way is on task " + clip(current) + ", not on " + clip(task)
+	default:
+		return ""
+	}
 }
 
 // currentTask is the task of the agent's engagement, or empty. What Redis has forgotten stands in the store.

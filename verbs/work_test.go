@@ -38,9 +38,13 @@ func workTests() []test {
 				a := s.call(doc, "POST", "/api/v1/do/i_documented", "{}")
 				require.Equal(s, http.StatusOK, a.status, a.body)
 				require.Nil(s, a.env.TaskID)
+				require.Contains(s, a.env.Warning, "no work under way")
 			}
 			s.engage(dev, task)
-			require.Equal(s, task, *s.call(dev, "POST", "/api/v1/do/unclaim", "").env.TaskID)
+			a := s.call(dev, "POST", "/api/v1/do/unclaim", "")
+			require.Equal(s, task, *a.env.TaskID)
+			require.Empty(s, a.env.Warning)
+			require.Contains(s, s.call(dev, "POST", "/api/v1/do/unclaim", `{"task_id":"T-1"}`).env.Warning, "no work under way", "a second time")
 			require.Nil(s, s.call(dev, "POST", "/api/v1/do/unclaim", "").env.TaskID, "it has ended")
 		}},
 		{"another task than the engagement's ends nothing", func(s *scene) {
@@ -50,6 +54,8 @@ func workTests() []test {
 			a := s.call(dev, "POST", "/api/v1/do/i_am_done", `{"task_id":"T-0"}`)
 			require.Equal(s, http.StatusOK, a.status)
 			require.Equal(s, "T-0", *a.env.TaskID)
+			require.Contains(s, a.env.Warning, `on task "T-1", not on "T-0"`)
+			require.Contains(s, *a.env.Next, "Go on")
 			require.Equal(s, http.StatusOK, s.call(dev, "GET", "/api/v1/sandbox", "").status)
 		}},
 		{"an engagement that Redis has forgotten is the store's", func(s *scene) {
@@ -142,6 +148,26 @@ func eventTests() []test {
 			owed, err := s.store.Unpublished(s.Context(), 0, 10)
 			require.NoError(s, err)
 			require.Empty(s, owed)
+		}},
+		{"what is probably a mistake is published with a warning", func(s *scene) {
+			for _, x := range []struct{ body, warning string }{
+				{started("w1", dev, task, "nope"), `project "nope" is not known`},
+				{started("w2", "nobody", task, proj), `agent "nobody" is not known`},
+				{started("w3", doc, task, proj), "documenter"},
+				{started("w4", dev, task+" ", proj), "begins or ends with a space"},
+				{`{"id":"w5","type":"work.ended","source":"t","subject":"be-qa-1","data":{"task_id":"T"}}`, "no work under way"},
+				{`{"id":"w6","type":"work.ended","source":"t","subject":"be-dev-1","data":{"task_id":"T"}}`, "nothing has ended"},
+			} {
+				a := s.call(choreo, "POST", path, x.body)
+				require.Equal(s, http.StatusOK, a.status, a.body)
+				require.Contains(s, a.env.Warning, x.warning, x.body)
+			}
+			_, err := s.as(ops).PutProject(s.Context(), client.Project{Slug: proj})
+			require.NoError(s, err)
+			require.Contains(s, s.call(choreo, "POST", path, started("w7", dev, task, proj)).env.Warning, "opted into no sandbox service")
+			_, err = s.as(ops).PutProject(s.Context(), client.Project{Slug: proj, Services: []string{"redis"}})
+			require.NoError(s, err)
+			require.Empty(s, s.call(choreo, "POST", path, started("w8", dev, task, proj)).env.Warning)
 		}},
 		{"agent.stopped ends the sandbox and leaves the engagement", func(s *scene) {
 			s.work()

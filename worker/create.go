@@ -102,7 +102,7 @@ func (r *run) pull(ctx context.Context, e engines.Engine, image string) error {
 	})
 	r.log.phase("pull", t)
 	if err != nil {
-		return fmt.Errorf("image of %s: %w", e.Name, err)
+		return &imageError{engine: e, image: image, cause: err}
 	}
 	return nil
 }
@@ -242,9 +242,9 @@ func (r *run) recordNew(ctx context.Context, e engines.Engine, id string, a engi
 	outcome, reason := events.Created, ""
 	switch {
 	case old != nil:
-		outcome, reason = events.Replaced, "the running image cannot activate "+strings.Join(missing(old.Features, features), ", ")
+		outcome, reason = events.Replaced, "data and credentials are new: the image that ran cannot activate "+strings.Join(missing(old.Features, features), ", ")
 	case r.died[e.Name]:
-		outcome, reason = events.Replaced, "the former container had died"
+		outcome, reason = events.Replaced, "data and credentials are new: the former container had died"
 	}
 	if err := r.put(ctx, e, entry, outcome, reason); err != nil {
 		return err

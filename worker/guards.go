@@ -38,7 +38,7 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 		return admitted{seen: seen}, refuseEngagement("there is no active engagement with a project's task"), nil
 	}
 	if seen.tenancy.Owner == "" {
-		return admitted{seen: seen}, refuseEngagement("the agent's container " + agentName(d.Event.Subject) + " is gone"), nil
+		return admitted{seen: seen}, refuseEngagement("the agent's container " + agentName(d.Event.Subject) + " is not running: it is gone, or never was there"), nil
 	}
 	project, err := w.cfg.Store.Project(ctx, seen.tenancy.Project)
 	unknown := errors.Is(err, state.ErrNotFound)

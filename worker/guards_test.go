@@ -68,6 +68,25 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// Advice is given once, and does not speak against what is said of trying again.
+func TestClassifyAdvises(t *testing.T) {
+	t.Parallel()
+	pg, _ := engines.Builtin().Lookup("postgres")
+	for _, tc := range []struct {
+		err            error
+		says, saysNone string
+	}{
+		{&imageError{pg, pg.Bare, &engines.PullError{Image: pg.Bare, Cause: errors.New("denied")}}, "ROBOCO_SANDBOX_POSTGRES_IMAGE", "in a moment"},
+		{&imageError{pg, pg.Feature, &engines.PullError{Image: pg.Feature, Retryable: true, Cause: errors.New("429")}}, "ROBOCO_SANDBOX_POSTGRES_FEATURE_IMAGE", "will not help"},
+		{&engines.ExitError{Engine: "mongo", ExitCode: 137, OOMKilled: true}, "ROBOCO_SANDBOX_MEMORY", "stopped by itself"},
+		{&engines.ExitError{Engine: "mongo", ExitCode: 1}, "stopped by itself", "in a moment"},
+	} {
+		r := classify(tc.err)
+		require.Contains(t, r.Remediate, tc.says)
+		require.NotContains(t, r.Remediate, tc.saysNone)
+	}
+}
+
 // wordless is an error without text.
 type wordless struct{}
 

@@ -19,6 +19,7 @@ func classify(err error) *events.Refusal {
 		r.Message = fmt.Sprintf("%T", err)
 	}
 	var pull *engines.PullError
+	var image *imageError
 	var exit *engines.ExitError
 	var stranger *strangerError
 	var full *fullError
@@ -36,17 +37,21 @@ func classify(err error) *events.Refusal {
 		r.Retryable = pull.Retryable
 		if pull.Retryable {
 			r.RetryAfterMS = 10_000
-			r.Remediate = "The image could not be pulled now; call request_sandbox() again in a moment."
+			r.Remediate = "Call request_sandbox() again in a moment."
 		} else {
 			r.RetryAfterMS = 0
-			r.Remediate = "An operator must correct the image's name or make it available to the container engine."
+			r.Remediate = "Trying again will not help by itself."
+		}
+		if errors.As(err, &image) {
+			r.Remediate += " An operator can make " + image.image + " available to the container engine, or set " + image.setting() + " to another image."
 		}
 	case errors.As(err, &exit):
-		r.Retryable = exit.OOMKilled
-		if !exit.OOMKilled {
-			r.RetryAfterMS = 0
+		if exit.OOMKilled {
+			r.Remediate = "Call request_sandbox() again in a moment; if it ends so again, an operator should raise ROBOCO_SANDBOX_MEMORY."
+			break
 		}
-		r.Remediate = "The container stopped by itself: an operator should look at the image and its settings; the log lines are above."
+		r.Retryable, r.RetryAfterMS = false, 0
+		r.Remediate = "The container stopped by itself: an operator should look at the image and its settings; the message ends with its last log lines."
 	case errors.Is(err, state.ErrUnavailable):
 		r.Message = "Postgres (the state store) cannot be reached: " + r.Message
 	case errors.Is(err, engines.ErrUnavailable):
@@ -76,7 +81,8 @@ func refuseSwitch() *events.Refusal {
 }
 
 func refuseEngagement(why string) *events.Refusal {
-	return &events.Refusal{Guard: 2, Message: why, Remediate: "Call give_me_work first, then request_sandbox()."}
+	return &events.Refusal{Guard: 2, Message: why, Remediate: "Call give_me_work first, then request_sandbox(). " +
+		"Whoever hands out work tells sandboxd of it by the event work.started (sandbox work start)."}
 }
 
 func refuseProject(slug string, missing bool) *events.Refusal {

@@ -30,6 +30,26 @@ func (e *strangerError) Error() string {
 	return fmt.Sprintf("the name %s is taken by a container that does not belong to this sandboxd", e.name)
 }
 
+// imageError says that the image of an engine could not be had.
+type imageError struct {
+	engine engines.Engine
+	image  string
+	cause  error
+}
+
+func (e *imageError) Error() string { return "image of " + e.engine.Name + ": " + e.cause.Error() }
+
+func (e *imageError) Unwrap() error { return e.cause }
+
+// setting is the variable that names the image.
+func (e *imageError) setting() string {
+	bare, feature := e.engine.ImageSettings()
+	if e.image == e.engine.Feature && feature != "" {
+		return feature
+	}
+	return bare
+}
+
 // deadError says that recorded containers turned out to be dead in the middle of a run.
 type deadError struct{ id string }
 

@@ -106,6 +106,7 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 // others: whoever waits hears of it at once. It returns what to answer, or why the run cannot be settled.
 func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*events.Refusal, error) {
 	errs := make([]error, len(r.adm.set))
+	var first atomic.Pointer[string] // the engine whose failure stopped the others
 	var wg together
 	for i, want := range r.adm.set {
 		wg.Go(func() {
@@ -118,22 +119,34 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 			errs[i] = r.ensure(ctx, want)
 			whole = true
 			if errs[i] != nil && (!steers(errs[i]) && wanted(r.adm.asked, want.Engine) || errors.Is(errs[i], errDraining)) {
+				first.CompareAndSwap(nil, &want.Engine)
 				cancel(errs[i])
 			}
 		})
 	}
 	wg.Wait()
-	var failure *events.Refusal
+	return r.outcome(ctx, errs, first.Load())
+}
+
+// outcome is what to answer after these errors, one for each engine of the set; culprit is the engine, if any, whose failure
+// stopped the others, which are not blamed for it.
+func (r *run) outcome(ctx context.Context, errs []error, culprit *string) (failure *events.Refusal, _ error) {
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
 		engine := r.adm.set[i].Engine
-		if cause := context.Cause(ctx); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		cause := context.Cause(ctx)
+		stopped := ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause))
+		if stopped {
 			err = cause // why this run was stopped, not that it was
 		}
 		if steers(err) {
 			return nil, err
+		}
+		if stopped && culprit != nil && *culprit != engine {
+			r.w.cfg.Log.Debug().Str("agent", r.slug).Str("engine", engine).Str("for", *culprit).Msg("engine was not finished: another one failed")
+			continue
 		}
 		r.w.cfg.Log.Warn().Err(err).Str("agent", r.slug).Str("engine", engine).Msg("engine could not be provided")
 		if failure == nil && wanted(r.adm.asked, engine) {

@@ -16,7 +16,16 @@ func main() {
 	rounds := flag.Int("rounds", 7, "cold starts and releases of each kind")
 	hits := flag.Int("hits", 300, "requests that are hits")
 	out := flag.String("out", "", "also write the table to this file")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "bench measures what users of sandboxd wait for, on this machine and with its container engine, beside what the\n"+
+			"machine itself costs, and prints a table. It takes minutes.\n\nUsage: bench [flags]")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if flag.NArg() > 0 || *rounds < 1 || *hits < 1 {
+		fmt.Fprintln(os.Stderr, "bench: it takes no arguments, and rounds and hits are 1 or more; bench --help lists the flags")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *rounds, *hits, *out); err != nil {

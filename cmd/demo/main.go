@@ -15,7 +15,18 @@ import (
 
 func main() {
 	server := flag.String("sandboxd", ".bin/sandboxd", "the server's program")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "demo is a tour of sandboxd on real containers: it starts \"sandboxd dev\", asks for databases as a coding agent would,\n"+
+			"uses them, ends the work and shows that nothing is left.\n\nUsage: demo [flags]")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
+	if flag.NArg() > 0 {
+		misused("it takes no arguments")
+	}
+	if _, err := os.Stat(*server); err != nil {
+		misused("-sandboxd: " + err.Error())
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := tour(ctx, os.Stdout, *server)
 	stop()
@@ -23,6 +34,12 @@ func main() {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// misused ends the program that was called wrongly.
+func misused(why string) {
+	fmt.Fprintf(os.Stderr, "demo: %s; demo --help lists the flags\n", why)
+	os.Exit(2)
 }
 
 // guide writes the tour.

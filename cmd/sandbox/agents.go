@@ -18,7 +18,7 @@ func (a *app) agentsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agents",
 		Short: "List and make agents, and give them tokens",
-		Args:  cobra.NoArgs,
+		Args:  takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			all, err := c.Agents(cmd.Context())
 			if err != nil {
@@ -39,7 +39,7 @@ func (a *app) agentsCommand() *cobra.Command {
 func (a *app) addAgent() *cobra.Command {
 	var role string
 	cmd := &cobra.Command{
-		Use: "add AGENT", Short: "Make an agent and print its token, which is shown this once", Args: cobra.ExactArgs(1),
+		Use: "add AGENT", Short: "Make an agent and print its token, which is shown this once", Args: takes("AGENT"),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			g, err := c.CreateAgent(cmd.Context(), args[0], role)
 			if err != nil {
@@ -54,7 +54,7 @@ func (a *app) addAgent() *cobra.Command {
 
 func (a *app) tokenAgent() *cobra.Command {
 	return &cobra.Command{
-		Use: "token AGENT", Short: "Print a new token; the old one is worth nothing any more", Args: cobra.ExactArgs(1),
+		Use: "token AGENT", Short: "Print a new token; the old one is worth nothing any more, and a revoked agent is valid again", Args: takes("AGENT"),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			g, err := c.NewToken(cmd.Context(), args[0])
 			if err != nil {
@@ -67,12 +67,14 @@ func (a *app) tokenAgent() *cobra.Command {
 
 func (a *app) removeAgent() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm AGENT", Short: "Take an agent's token away", Args: cobra.ExactArgs(1),
+		Use: "rm AGENT", Short: "Take an agent's token and sandbox away; its name stays taken", Args: takes("AGENT"),
+		Long: `Takes an agent's token away, at once, and asks for the removal of its sandbox. Its name stays taken: "sandbox agents token"
+gives the agent a new token and makes it valid again.`,
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			if err := c.RevokeAgent(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			return a.print(map[string]string{"revoked": args[0]}, func(w io.Writer) { line(w, "revoked: "+args[0]) })
+			return a.print(map[string]string{"revoked": args[0]}, func(w io.Writer) { line(w, "revoked: "+args[0]+"; its sandbox, if it has one, is being removed") })
 		}),
 	}
 }
@@ -82,7 +84,7 @@ func (a *app) workCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "work",
 		Short: "Tell that an agent's work begins or ends (a choreographer)",
-		Args:  cobra.NoArgs,
+		Args:  takes(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.startWork(), a.endWork())
@@ -92,7 +94,7 @@ func (a *app) workCommand() *cobra.Command {
 func (a *app) startWork() *cobra.Command {
 	var task, project, owner, id string
 	cmd := &cobra.Command{
-		Use: "start AGENT", Short: "The agent begins to work on a task of a project", Args: cobra.ExactArgs(1),
+		Use: "start AGENT", Short: "The agent begins to work on a task of a project", Args: takes("AGENT"),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			data := map[string]string{"task_id": task, "project": project, "status": "in_progress"}
 			if owner != "" {
@@ -113,7 +115,7 @@ func (a *app) startWork() *cobra.Command {
 func (a *app) endWork() *cobra.Command {
 	var task, id string
 	cmd := &cobra.Command{
-		Use: "end AGENT", Short: "The agent's work on a task ends", Args: cobra.ExactArgs(1),
+		Use: "end AGENT", Short: "The agent's work on a task ends", Args: takes("AGENT"),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			return a.publish(cmd, c, "work.ended", args[0], id, map[string]string{"verb": "unclaim", "task_id": task})
 		}),
@@ -140,6 +142,9 @@ func (a *app) publish(cmd *cobra.Command, c *client.Client, kind, agent, id stri
 	p, err := c.PublishEvent(cmd.Context(), client.Event{ID: id, Type: kind, Source: "sandbox-cli", Subject: agent, Data: body})
 	if err != nil {
 		return err
+	}
+	if p.Warning != "" {
+		a.note("%s", p.Warning)
 	}
 	return a.print(p, func(w io.Writer) {
 		switch {

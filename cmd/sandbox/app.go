@@ -53,13 +53,15 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	var refusal *client.Error
 	var failed *failure
 	switch {
+	case errors.Is(err, errTold):
+		return exitRefused
 	case errors.As(err, &refusal):
 		a.reportRefusal(refusal.Envelope, err)
 		return exitRefused
@@ -67,12 +69,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 		a.reportFailure(failed)
 		return exitUnreachable
 	default:
-		a.complain("sandbox: %v\nsandbox: try 'sandbox --help'\n", err)
+		a.complain("sandbox: %s\nsandbox: try '%s --help'\n", inWords(err), cmd.CommandPath())
 		return exitUsage
 	}
 }
 
-// errTold is a failure that the command itself has told of.
+// errTold is an answer that is no, of which the command itself has told.
 var errTold = errors.New("told already")
 
 // complain writes for people, and has nobody to tell when that fails.
@@ -84,16 +86,20 @@ func (a *app) reportRefusal(e client.Envelope, err error) {
 		return
 	}
 	a.complain("sandbox: refused: %v\n", err)
-	if e.Retryable {
+	if e.Retryable && e.Remediate == "" { // the remedy says so itself
 		a.complain("sandbox: trying again may help\n")
+	}
+}
+
+// note tells people, beside the answer, what may not be as they meant it.
+func (a *app) note(format string, args ...any) {
+	if !a.json {
+		a.complain("sandbox: note: "+format+"\n", args...)
 	}
 }
 
 // reportFailure tells that no answer came.
 func (a *app) reportFailure(f *failure) {
-	if errors.Is(f, errTold) {
-		return
-	}
 	if a.json && a.printJSON(map[string]string{"error": "unreachable", "message": f.Error()}) == nil {
 		return
 	}
@@ -135,8 +141,40 @@ func (a *app) transport() (*http.Client, error) {
 	}}, nil
 }
 
-// action makes a command's work of a function over a client; its errors are failures, not misuse.
+// action makes a command's work of a function over a client with a token.
 func (a *app) action(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	work := a.work(do)
+	return func(cmd *cobra.Command, args []string) error {
+		if err := checkToken(a.token); err != nil {
+			return err
+		}
+		return work(cmd, args)
+	}
+}
+
+// open is action for what needs no token, and is not to fail for a bad one.
+func (a *app) open(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	work := a.work(do)
+	return func(cmd *cobra.Command, args []string) error {
+		a.token = ""
+		return work(cmd, args)
+	}
+}
+
+// checkToken refuses what no gateway could know, before any is asked. The token is not repeated.
+func checkToken(token string) error {
+	switch {
+	case strings.TrimSpace(token) == "":
+		return &usageError{"ROBOCO_SANDBOX_TOKEN is not set: it is the caller's token, which an operator makes (sandbox agents add)"}
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return &usageError{"ROBOCO_SANDBOX_TOKEN is no token: it holds a space, a line's end or another character that none has"}
+	default:
+		return nil
+	}
+}
+
+// work calls do with a client; its errors are failures, not misuse.
+func (a *app) work(do func(cmd *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client()
 		if err != nil {

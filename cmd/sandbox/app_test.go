@@ -202,7 +202,7 @@ func TestCommandsCallTheirRoute(t *testing.T) {
 	on := true
 	g := newGateway(t, map[string]any{
 		"POST /api/v1/do/i_am_done":            client.Envelope{Status: client.StatusEnded},
-		"POST /api/v1/do/unclaim":              client.Envelope{Status: client.StatusEnded},
+		"POST /api/v1/do/unclaim":              client.Envelope{Status: client.StatusEnded, Warning: "nothing has ended"},
 		"GET /api/v1/projects":                 map[string]any{"projects": []client.Project{{Slug: "shop"}}},
 		"PUT /api/v1/projects/shop":            client.Project{Slug: "shop", Services: []string{"redis"}},
 		"PATCH /api/v1/projects/shop":          client.Project{Slug: "shop"},
@@ -224,7 +224,7 @@ func TestCommandsCallTheirRoute(t *testing.T) {
 	})
 	for _, c := range []struct{ args, asks, says string }{
 		{"done", "POST /api/v1/do/i_am_done {}", "ended"},
-		{"done unclaim --task T-1", `POST /api/v1/do/unclaim {"task_id":"T-1"}`, "ended"},
+		{"done unclaim --task T-1", `POST /api/v1/do/unclaim {"task_id":"T-1"}`, "nothing has ended"},
 		{"projects", "GET /api/v1/projects", "not opted in"},
 		{"projects put shop -s redis", `PUT /api/v1/projects/shop {"name":"","sandbox_extensions":null,"sandbox_services":["redis"]}`, "redis"},
 		{"projects set shop --opt-out", `PATCH /api/v1/projects/shop {"sandbox_services":null}`, "shop"},
@@ -235,7 +235,7 @@ func TestCommandsCallTheirRoute(t *testing.T) {
 		{"agents token a", "POST /api/v1/agents/a/token", "other-token"},
 		{"agents rm a", "DELETE /api/v1/agents/a", "revoked"},
 		{"ps", "GET /api/v1/sandboxes", "roboco-sandbox-redis-a"},
-		{"rm a", "DELETE /api/v1/sandboxes/a", "removed: a"},
+		{"rm a", "DELETE /api/v1/sandboxes/a", "asked for removal: a"},
 		{"logs a -e redis -n 5", "GET /api/v1/sandboxes/a/logs?engine=redis&lines=5", "up    now"},
 		{"requests --agent a --limit 1", "GET /api/v1/requests?agent=a&limit=1", "--before N"},
 		{"switch", "GET /api/v1/flags/sandbox_db_enabled", "unset at run time, so it is on"},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"testing"
@@ -67,6 +69,45 @@ func TestMCPRefusalIsAToolResult(t *testing.T) {
 	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: client.ToolName})
 	require.NoError(t, err)
 	require.True(t, res.IsError)
+}
+
+func TestMCPOutlivesBadLines(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, map[string]any{"GET /api/v1/verbs": manifest("developer")})
+	var errs bytes.Buffer
+	fromClient, toServer := io.Pipe()
+	fromServer, toClient := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		a := &app{in: fromClient, out: toClient, err: &errs, url: g.URL, token: "t"}
+		code <- a.run(t.Context(), []string{"mcp"})
+	}()
+	answers := bufio.NewReader(fromServer)
+	for _, c := range []struct {
+		line string
+		code int
+	}{
+		{"nonsense", -32700},
+		{`{"a": 1}`, -32600},
+		{"[]", -32600},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, 0},
+	} {
+		_, err := io.WriteString(toServer, "\n"+c.line+"\n")
+		require.NoError(t, err)
+		answer, err := answers.ReadBytes('\n')
+		require.NoError(t, err)
+		var m struct {
+			Result json.RawMessage `json:"result"`
+			Error  struct {
+				Code int `json:"code"`
+			} `json:"error"`
+		}
+		require.NoError(t, json.Unmarshal(answer, &m), "%s", answer)
+		require.Equal(t, c.code, m.Error.Code, c.line)
+		require.Equal(t, c.code == 0, m.Result != nil, c.line)
+	}
+	require.NoError(t, toServer.Close())
+	require.Equal(t, exitOK, <-code, errs.String())
 }
 
 func TestMCPWithABadTokenEndsAtOnce(t *testing.T) {

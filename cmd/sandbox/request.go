@@ -58,7 +58,7 @@ func parseExtensions(words []string) (map[string][]string, error) {
 		if !ok || service == "" || features == "" {
 			return nil, &usageError{fmt.Sprintf("%q is not SERVICE=FEATURE[,FEATURE...]", w)}
 		}
-		m[service] = append(m[service], strings.Split(features, ",")...)
+		m[strings.TrimSpace(service)] = append(m[strings.TrimSpace(service)], trimmed(strings.Split(features, ","))...)
 	}
 	return m, nil
 }
@@ -70,7 +70,7 @@ func writeEvidence(w io.Writer, evidence map[string]client.Evidence, outcome boo
 		head = slices.Insert(head, 1, "OUTCOME")
 	}
 	line(w, head...)
-	for _, name := range sortedKeys(evidence) {
+	for _, name := range inOrder(evidence) {
 		e := evidence[name]
 		row := []string{name, e.URL, dash(strings.Join(e.AvailableExtensions, ",")), e.ExpiresAt.Local().Format(time.DateTime)}
 		if outcome {
@@ -78,11 +78,25 @@ func writeEvidence(w io.Writer, evidence map[string]client.Evidence, outcome boo
 		}
 		line(w, row...)
 	}
-	for _, name := range sortedKeys(evidence) {
+	for _, name := range inOrder(evidence) {
 		if reason := evidence[name].Reason; outcome && reason != "" {
 			line(w, name+": "+reason)
 		}
 	}
+}
+
+// inOrder is a map's services in the order that they have everywhere; what is not known here comes last, by name.
+func inOrder[V any](m map[string]V) []string {
+	known := []string{"postgres", "redis", "mongo"}
+	rank := func(name string) int {
+		if i := slices.Index(known, name); i >= 0 {
+			return i
+		}
+		return len(known)
+	}
+	keys := sortedKeys(m)
+	slices.SortStableFunc(keys, func(a, b string) int { return rank(a) - rank(b) })
+	return keys
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"runtime/debug"
+
 	"github.com/spf13/cobra"
 )
 
@@ -22,15 +24,25 @@ const (
 	groupOperator = "operator"
 )
 
+// version is this program's, as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}
+
 // root is the whole command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "sandbox",
 		Short:         "Throwaway databases for coding agents",
 		Long:          longHelp,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          takes(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, refusals included")

@@ -20,7 +20,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show your databases",
 		Long:  "Shows your databases as they stand, without asking for any. It also lets them live on: their time begins anew.",
-		Args:  cobra.NoArgs,
+		Args:  takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			s, err := ownSandbox(cmd, c)
 			if err != nil {
@@ -53,7 +53,7 @@ func (a *app) envCommand() *cobra.Command {
 		Use:     "env",
 		Short:   "Print your credentials as lines that a shell can source",
 		Example: `  eval "$(sandbox env)"`,
-		Args:    cobra.NoArgs,
+		Args:    takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			s, err := ownSandbox(cmd, c)
 			if err != nil {
@@ -93,17 +93,24 @@ func (a *app) doneCommand() *cobra.Command {
 		Short: "End your work; your databases go with it",
 		Long: `Ends your work with one of the work-ending verbs: i_am_done (when none is named), unclaim, i_am_idle, pass_review,
 fail_review, i_documented. Your databases are removed at once, with all that is in them.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes("[VERB]"),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			verb := "i_am_done"
 			if len(args) == 1 {
 				verb = args[0]
+			}
+			if err := oneOf("VERB", verb, "i_am_done", "unclaim", "i_am_idle", "pass_review", "fail_review", "i_documented"); err != nil {
+				return err
 			}
 			env, err := c.EndWork(cmd.Context(), verb, task)
 			if err != nil {
 				return err
 			}
 			return a.print(env, func(w io.Writer) {
+				if env.Warning != "" {
+					line(w, env.Warning)
+					return
+				}
 				line(w, "the work has ended; the databases are being removed")
 			})
 		}),

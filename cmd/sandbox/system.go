@@ -14,7 +14,7 @@ import (
 // enginesCommand shows what can be asked for.
 func (a *app) enginesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "engines", Short: "Show the services there are, and the features each may have", Args: cobra.NoArgs,
+		Use: "engines", Short: "Show the services there are, and the features each may have", Args: takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			all, err := c.Engines(cmd.Context())
 			if err != nil {
@@ -33,7 +33,7 @@ func (a *app) enginesCommand() *cobra.Command {
 // verbsCommand shows who the caller is and what it may call.
 func (a *app) verbsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "verbs", Short: "Show who you are, and which verbs which roles carry", Args: cobra.NoArgs,
+		Use: "verbs", Short: "Show who you are, and which verbs which roles carry", Args: takes(),
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			m, err := c.Verbs(cmd.Context())
 			if err != nil {
@@ -56,8 +56,13 @@ func (a *app) switchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "switch [on|off|unset]",
 		Short: "Read or set the master switch; unset leaves it to the server's environment",
-		Args:  cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs), ValidArgs: []string{"on", "off", "unset"},
+		Args:  takes("[on|off|unset]"), ValidArgs: []string{"on", "off", "unset"},
 		RunE: a.action(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			if len(args) == 1 {
+				if err := oneOf("the switch", args[0], "on", "off", "unset"); err != nil {
+					return err
+				}
+			}
 			f, err := turn(cmd, c, args)
 			if err != nil {
 				return err
@@ -94,8 +99,8 @@ func onOff(b bool) string {
 // healthCommand asks whether the gateway can do its work.
 func (a *app) healthCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "health", Short: "Ask whether the gateway is ready", Args: cobra.NoArgs,
-		RunE: a.action(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+		Use: "health", Short: "Ask whether the gateway is ready", Args: takes(),
+		RunE: a.open(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			h, err := c.Health(cmd.Context())
 			if err != nil {
 				return err

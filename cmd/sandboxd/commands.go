@@ -27,7 +27,7 @@ func (p program) root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(p.workerCommand(), p.gatewayCommand(), p.devCommand(), p.migrateCommand(), p.environmentTopic())
+	root.AddCommand(p.workerCommand(), p.gatewayCommand(), p.devCommand(), p.migrateCommand(), p.checkCommand(), p.versionCommand(), p.environmentTopic())
 	return root
 }
 
@@ -55,7 +55,7 @@ func (p program) work(do func(ctx context.Context, cfg config, log zerolog.Logge
 func (p program) logger(cfg config) zerolog.Logger {
 	out := zerolog.New(p.err)
 	if cfg.LogFormat == formatConsole {
-		out = zerolog.New(zerolog.ConsoleWriter{Out: p.err, TimeFormat: "15:04:05.000"})
+		out = zerolog.New(zerolog.ConsoleWriter{Out: p.err, TimeFormat: "15:04:05.000", NoColor: !p.terminal})
 	}
 	return out.Level(cfg.level()).With().Timestamp().Logger()
 }
@@ -87,6 +87,32 @@ engine's socket. Any number of gateways may share one Redis and one Postgres.
 
 It needs ROBOCO_REDIS_URL and ROBOCO_DATABASE_URL; ROBOCO_SANDBOX_OPERATOR_TOKEN is the first operator's token.`,
 		RunE: p.work(p.runGateway),
+	}
+}
+
+// checkCommand only reads the configuration.
+func (p program) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "Check the configuration, and nothing else", Args: cobra.NoArgs,
+		Long: `Reads the environment as every other command does at its start, and says "ok" or what is wrong with which variable. Nothing
+is connected to, and a store's address that is missing is not missed.`,
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := loadConfig(p.environ); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(p.out, "ok")
+			return err //nolint:wrapcheck // the output's own
+		},
+	}
+}
+
+func (p program) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print this program's version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(p.out, "sandboxd version "+version())
+			return err //nolint:wrapcheck // the output's own
+		},
 	}
 }
 

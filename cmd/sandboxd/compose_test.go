@@ -159,3 +159,42 @@ func TestComposeKeepsTheStoresApart(t *testing.T) {
 	require.Empty(t, dockerLines(t, "ps", "-aq", "--filter", "label=roboco.sandbox.owner=roboco-agent-"+c.name))
 	require.NoFileExists(t, c.file)
 }
+
+// Whatever is documented reaches the services, or the file sets it itself.
+func TestComposePassesEverySettingOn(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docker-compose.yml")
+	require.NoError(t, err)
+	for _, v := range variables() {
+		if strings.HasPrefix(v.Name, prefix) && v.Name != "ROBOCO_SANDBOX_WORKER_LISTEN" { // inside its own container alone
+			require.Regexp(t, `(?m)^ +`+v.Name+`:`, string(text))
+		}
+	}
+}
+
+// A start that cannot succeed says so before anything is started, with the variable's name.
+func TestComposeChecksSettingsFirst(t *testing.T) {
+	t.Parallel()
+	needDocker(t)
+	c := composed{name: unique(t), port: freePort(t)}
+	c.file = filepath.Join(t.TempDir(), "settings")
+	t.Cleanup(func() { c.script(t, "down.sh") })
+	up := func(more ...string) string {
+		cmd := exec.CommandContext(t.Context(), "../../scripts/up.sh")
+		cmd.Env = cleanEnviron(append(more, "COMPOSE_PROJECT_NAME="+c.name, "SANDBOXD_ENV_FILE="+c.file)...)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		return string(out)
+	}
+	require.NoError(t, os.WriteFile(c.file, []byte("SECRET=mine\n"), 0o600))
+	require.Contains(t, up(), "was not made by this script")
+	require.NoError(t, os.Remove(c.file))
+	for set, says := range map[string]string{
+		"ROBOCO_SANDBOX_PIDS=few": "ROBOCO_SANDBOX_PIDS", "ROBOCO_SANDBOX_TLL=1h": "nearest is ROBOCO_SANDBOX_TTL", "ROBOCO_SANDBOX_GRACE=soon": "ROBOCO_SANDBOX_GRACE",
+	} {
+		out := up(set)
+		require.Contains(t, out, says)
+		require.Contains(t, out, "nothing was started")
+	}
+	require.Empty(t, dockerLines(t, "ps", "-aq", "--filter", "label=com.docker.compose.project="+c.name))
+}

@@ -51,6 +51,8 @@ func loadConfig(environ []string) (config, error) {
 // variable is one that the server knows: its name, its default and what it is for.
 type variable struct {
 	Name, Default, About string
+
+	later bool // it is refused, for what it sets does not stand yet
 }
 
 // variables lists all that the server knows, in the order of the struct, the engines' images last.
@@ -60,11 +62,11 @@ func variables() []variable {
 	for field := range t.Fields() {
 		tag := field.Tag
 		if name := tag.Get("env"); name != "" {
-			all = append(all, variable{Name: name, Default: tag.Get("envDefault"), About: tag.Get("about")})
+			all = append(all, variable{Name: name, Default: tag.Get("envDefault"), About: tag.Get("about"), later: tag.Get("later") == "true"})
 		}
 	}
 	for _, e := range engines.Builtin() {
-		bare, feature := imageNames(e)
+		bare, feature := e.ImageSettings()
 		all = append(all, variable{Name: bare, Default: e.Bare, About: "the image of a bare " + e.Name})
 		if feature != "" {
 			all = append(all, variable{Name: feature, Default: e.Feature, About: "the image of a " + e.Name + " with features"})
@@ -73,20 +75,10 @@ func variables() []variable {
 	return all
 }
 
-// imageNames are the variables of an engine's images; feature is empty where the engine has none.
-func imageNames(e engines.Engine) (bare, feature string) {
-	upper := strings.ToUpper(strings.ReplaceAll(e.Name, "-", "_"))
-	bare = prefix + upper + "_IMAGE"
-	if e.Feature != "" {
-		feature = prefix + upper + "_FEATURE_IMAGE"
-	}
-	return bare, feature
-}
-
 func readImages(vars map[string]string) map[string]imagePair {
 	images := map[string]imagePair{}
 	for _, e := range engines.Builtin() {
-		bare, feature := imageNames(e)
+		bare, feature := e.ImageSettings()
 		p := imagePair{bare: vars[bare]}
 		if feature != "" {
 			p.feature = vars[feature]
@@ -100,10 +92,14 @@ func readImages(vars map[string]string) map[string]imagePair {
 
 // unknownNames gives an error for each variable of our prefix that nothing reads, with the nearest that something does.
 func unknownNames(vars map[string]string) []error {
-	var ours []string
+	var ours, offered []string
 	for _, v := range variables() {
-		if strings.HasPrefix(v.Name, prefix) {
-			ours = append(ours, v.Name)
+		if !strings.HasPrefix(v.Name, prefix) {
+			continue
+		}
+		ours = append(ours, v.Name)
+		if !v.later {
+			offered = append(offered, v.Name)
 		}
 	}
 	var unknown []string
@@ -115,7 +111,11 @@ func unknownNames(vars map[string]string) []error {
 	slices.Sort(unknown)
 	problems := make([]error, 0, len(unknown))
 	for _, name := range unknown {
-		problems = append(problems, &settingError{name, "no such setting; the nearest is " + nearest(name, ours)})
+		problem := "no such setting"
+		if like := nearest(name, offered); like != "" {
+			problem += "; the nearest is " + like
+		}
+		problems = append(problems, &settingError{name, problem})
 	}
 	return problems
 }
@@ -219,11 +219,11 @@ func (c config) checkURLs() []error {
 	return problems
 }
 
-// nearest is the candidate with the least edit distance.
+// nearest is the candidate with the least edit distance; empty where none is near enough to have been meant.
 func nearest(name string, candidates []string) string {
-	best, least := "", -1
+	best, least := "", len(strings.TrimPrefix(name, prefix))/2+1
 	for _, c := range candidates {
-		if d := distance(name, c); least < 0 || d < least {
+		if d := distance(name, c); d < least {
 			best, least = c, d
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -23,6 +25,7 @@ import (
 // devFlags are what `sandboxd dev` is told on the command line.
 type devFlags struct {
 	file      string // YAML with projects and agents
+	plan      seed   // what it says
 	tokenFile string // where to write the tokens
 }
 
@@ -36,7 +39,7 @@ call it, and removes every sandbox it made when it ends.
 
 The agents are on this host: ROBOCO_SANDBOX_PUBLISH is loopback, ROBOCO_SANDBOX_OWNER is lease and the master switch is on,
 unless they are set. ROBOCO_SANDBOX_CELL and ROBOCO_SANDBOX_NETWORK are its own, named for the port it listens on, so that
-no other system's containers are touched. ROBOCO_REDIS_URL and ROBOCO_DATABASE_URL are not read.
+no other system's containers are touched. ROBOCO_REDIS_URL and ROBOCO_DATABASE_URL are neither read nor checked.
 
 A --file holds:
   projects:
@@ -56,9 +59,17 @@ A --file holds:
 	return cmd
 }
 
-// runDev reads the configuration with dev's own defaults; the port comes first, for cell and network are named for it.
+// runDev reads the configuration with dev's own defaults; the port comes first, for cell and network are named for it. The
+// stores' addresses are not looked at: they may be another system's.
 func (p program) runDev(cmd *cobra.Command, args []string, f devFlags) error {
 	ctx := cmd.Context()
+	var err error
+	if f.plan, err = readSeed(f.file); err != nil {
+		return &failure{err}
+	}
+	p.environ = slices.DeleteFunc(slices.Clone(p.environ), func(kv string) bool {
+		return strings.HasPrefix(kv, "ROBOCO_REDIS_") || strings.HasPrefix(kv, "ROBOCO_DATABASE_URL=")
+	})
 	first, err := loadConfig(p.environ)
 	if err != nil {
 		return err
@@ -100,9 +111,9 @@ func port(l net.Listener) int {
 
 // dev is the whole system in one process, until ctx ends. Then nothing of it is left.
 func (p program) dev(ctx context.Context, cfg config, log zerolog.Logger, l net.Listener, f devFlags) error {
-	plan, err := readSeed(f.file, port(l))
-	if err != nil {
-		return err
+	plan := f.plan
+	if f.file == "" {
+		plan = demoSeed(port(l))
 	}
 	if cfg.OperatorToken == "" {
 		cfg.OperatorToken = newToken()
@@ -151,7 +162,9 @@ type devParts struct {
 func (p program) devProcess(ctx context.Context, cfg config, log zerolog.Logger, d devParts) error {
 	metrics := prometheus.NewRegistry()
 	w := worker.New(cfg.worker(d.bus, d.store, d.runtime, metrics, log))
-	gateway, err := verbs.New(cfg.gateway(d.bus, d.store, metrics, log))
+	conf := cfg.gateway(d.bus, d.store, metrics, log)
+	conf.Workers = func(context.Context) (int, error) { return 1, nil } // it ends with this process
+	gateway, err := verbs.New(conf)
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
@@ -168,7 +181,11 @@ func (p program) devProcess(ctx context.Context, cfg config, log zerolog.Logger,
 		}
 		return p.introduce(d, cfg)
 	})
-	return firstOf(group.Wait())
+	err = group.Wait()
+	if d.tokenFile != "" {
+		removeSecret(d.tokenFile, d.tokens.script(d.plan))
+	}
+	return firstOf(err)
 }
 
 // embeddedBus is a bus over a Redis inside this process, whose clock is the machine's.

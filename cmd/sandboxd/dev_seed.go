@@ -10,6 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"gopkg.in/yaml.v3"
@@ -52,10 +56,10 @@ func demoSeed(port int) seed {
 	}
 }
 
-// readSeed reads the file, or gives the demo where there is none.
-func readSeed(file string, port int) (seed, error) {
+// readSeed reads the file, if there is one.
+func readSeed(file string) (seed, error) {
 	if file == "" {
-		return demoSeed(port), nil
+		return seed{}, nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -65,9 +69,27 @@ func readSeed(file string, port int) (seed, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+		return seed{}, fmt.Errorf("--file %s: %s", file, seedWords(err))
+	}
+	if err := s.complete(); err != nil {
 		return seed{}, fmt.Errorf("--file %s: %w", file, err)
 	}
+	return s, nil
+}
+
+// complete fills in what an agent's entry may leave out, and refuses work on what the file does not have.
+func (s seed) complete() error {
+	slugs := make([]string, len(s.Projects))
+	for i, p := range s.Projects {
+		slugs[i] = p.Slug
+	}
 	for i, a := range s.Agents {
+		switch {
+		case a.Project == "" && a.Task != "":
+			return fmt.Errorf("agent %s has a task, %s, and no project", a.Slug, a.Task)
+		case a.Project != "" && !slices.Contains(slugs, a.Project):
+			return fmt.Errorf("agent %s: project %q is none of this file's: %s", a.Slug, a.Project, orNone(strings.Join(slugs, ", ")))
+		}
 		if a.Role == "" {
 			s.Agents[i].Role = verbs.RoleDeveloper
 		}
@@ -75,7 +97,27 @@ func readSeed(file string, port int) (seed, error) {
 			s.Agents[i].Task = "T-" + a.Slug
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// seedWords says what is wrong with the file in its own terms, where the decoder names types of this program.
+func seedWords(err error) string {
+	text := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:")), " ")
+	for _, t := range []reflect.Type{reflect.TypeFor[seedProject](), reflect.TypeFor[seedAgent](), reflect.TypeFor[seed]()} {
+		var names []string
+		for f := range t.Fields() {
+			names = append(names, f.Tag.Get("yaml"))
+		}
+		text = strings.ReplaceAll(text, "not found in type "+t.String(), "is not known; allowed: "+strings.Join(names, ", "))
+	}
+	for name, words := range map[string]string{
+		"map[string][]string": "an object of lists, such as {postgres: [vector]}", "[]string": "a list, such as [postgres, redis]",
+		"string": "a word", "[]main.seedProject": "a list of projects", "[]main.seedAgent": "a list of agents",
+		"main.seedProject": "a project", "main.seedAgent": "an agent", "main.seed": "an object with projects and agents",
+	} {
+		text = regexp.MustCompile(`cannot unmarshal !!\w+( `+"`[^`]*`"+`)? into `+regexp.QuoteMeta(name)+`( |$)`).ReplaceAllString(text, "must be "+words+", not$1$2")
+	}
+	return text
 }
 
 // devTokens are what dev hands to whoever started it.

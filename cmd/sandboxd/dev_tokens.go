@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,11 +34,41 @@ func (p program) introduce(d devParts, cfg config) error {
 			b.WriteString("  " + l)
 		}
 	}
-	b.WriteString("  sandbox request && eval \"$(sandbox env)\"\n\n")
+	b.WriteString(d.plan.walk(sandboxBeside(p.self)))
 	if _, err := fmt.Fprint(p.out, b.String()); err != nil {
 		return fmt.Errorf("say how to use it: %w", err)
 	}
 	return nil
+}
+
+// walk is what to type next, with the path of the command line's program.
+func (s seed) walk(sandbox string) string {
+	if len(s.Agents) == 0 {
+		return "  ROBOCO_SANDBOX_TOKEN=$SANDBOXD_DEV_OPERATOR_TOKEN " + sandbox + " agents add be-dev-1   # there is no agent yet\n\n"
+	}
+	first, project := s.Agents[0], s.Agents[0].Project
+	if project == "" && len(s.Projects) > 0 {
+		project = s.Projects[0].Slug
+	}
+	start := "  ROBOCO_SANDBOX_TOKEN=$SANDBOXD_DEV_CHOREOGRAPHER_TOKEN " + sandbox + " work start $SANDBOXD_DEV_AGENT --project " +
+		cmp.Or(project, "PROJECT") + " --task "
+	ask := "  " + sandbox + " request && eval \"$(" + sandbox + " env)\"\n"
+	if first.Project == "" {
+		return start + "T-1\n" + ask + "\n"
+	}
+	return ask + "  " + sandbox + " done\n\nWork that has ended gives no databases. Whoever hands out work tells of the next task:\n\n" + start + "T-2\n\n"
+}
+
+// sandboxBeside is the command line's program that stands beside this one, else its bare name.
+func sandboxBeside(self string) string {
+	path, err := filepath.Abs(filepath.Join(filepath.Dir(self), "sandbox"))
+	if err != nil || !strings.ContainsRune(self, filepath.Separator) {
+		return "sandbox"
+	}
+	if info, err := os.Stat(path); err != nil || info.IsDir() || strings.ContainsAny(path, " '\"$\\") {
+		return "sandbox"
+	}
+	return path
 }
 
 // script is what a shell sources: the first agent's token is the one that the command line uses.
@@ -60,6 +91,13 @@ func (t devTokens) script(s seed) string {
 	export("SANDBOXD_DEV_OPERATOR_TOKEN", t.Operator)
 	export("SANDBOXD_DEV_CHOREOGRAPHER_TOKEN", t.Choreographer)
 	return b.String()
+}
+
+// removeSecret removes what writeSecret wrote, unless something else stands there by now.
+func removeSecret(path, text string) {
+	if have, err := os.ReadFile(path); err == nil && string(have) == text {
+		_ = os.Remove(path) // who cannot remove it has been told its name
+	}
 }
 
 // writeSecret writes a file that only its owner can read, whole or not at all: who waits for it finds it complete.

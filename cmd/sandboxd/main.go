@@ -15,6 +15,9 @@ import (
 	"runtime/debug"
 	"syscall"
 	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
 )
 
 // Exit codes.
@@ -25,8 +28,13 @@ const (
 )
 
 func main() {
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	zerolog.DurationFieldFormat = zerolog.DurationFormatString // with its unit
 	ctx, stop := untilSignal(context.Background(), os.Stderr)
-	code := run(ctx, program{environ: os.Environ(), out: os.Stdout, err: os.Stderr, home: os.UserHomeDir}, os.Args[1:])
+	code := run(ctx, program{
+		environ: os.Environ(), out: os.Stdout, err: os.Stderr, home: os.UserHomeDir, self: os.Args[0],
+		terminal: isatty.IsTerminal(os.Stderr.Fd()),
+	}, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
@@ -36,6 +44,8 @@ type program struct {
 	environ  []string // KEY=value
 	out, err io.Writer
 	home     func() (string, error) // the user's home folder
+	self     string                 // the path by which it was started
+	terminal bool                   // err is a terminal: what is written there may have colours
 	patience time.Duration          // a start waits this long for a store that does not answer; 15 s
 }
 
@@ -54,16 +64,20 @@ func run(ctx context.Context, p program, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var failed *failure
+	var setting *settingError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &failed):
 		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\n", err)
 		return exitFailed
+	case errors.As(err, &setting):
+		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\nsandboxd: try 'sandboxd help environment'\n", err)
+		return exitUsage
 	default:
-		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\nsandboxd: try 'sandboxd --help'\n", err)
+		_, _ = fmt.Fprintf(p.err, "sandboxd: %v\nsandboxd: try '%s --help'\n", err, cmd.CommandPath())
 		return exitUsage
 	}
 }

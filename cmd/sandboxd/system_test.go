@@ -84,9 +84,10 @@ func cleanEnviron(extra ...string) []string {
 
 // devRun is a `sandboxd dev` in this process.
 type devRun struct {
-	vars map[string]string // of the token file
-	out  *buffer
-	stop func() int
+	vars   map[string]string // of the token file
+	tokens string            // where it is
+	out    *buffer
+	stop   func() int
 }
 
 func startDev(t *testing.T, seedFile string) devRun {
@@ -94,7 +95,7 @@ func startDev(t *testing.T, seedFile string) devRun {
 	folder := t.TempDir()
 	file, tokens := filepath.Join(folder, "seed.yaml"), filepath.Join(folder, "tokens")
 	require.NoError(t, os.WriteFile(file, []byte(seedFile), 0o600))
-	d := devRun{vars: map[string]string{}, out: &buffer{}}
+	d := devRun{vars: map[string]string{}, tokens: tokens, out: &buffer{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	code := make(chan int, 1)
 	p := program{environ: cleanEnviron("ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"), out: d.out, err: d.out, home: os.UserHomeDir}
@@ -149,7 +150,9 @@ agents: [{slug: %s, project: shop}]
 	require.Eventually(t, func() bool { return len(dockerLines(t, ours...)) == 0 }, 30*time.Second, 50*time.Millisecond)
 	_, err = c.Sandbox(t.Context())
 	require.True(t, client.IsStatus(err, http.StatusNotFound), "%v", err)
+	require.NotContains(t, d.out.String(), "\x1b[", "no colours where there is no terminal")
 	require.Equal(t, exitOK, d.stop(), "%s", d.out)
+	require.NoFileExists(t, d.tokens, "the tokens are worth nothing any more")
 }
 
 // What still lives when it ends goes with it.
@@ -175,6 +178,10 @@ func TestStartFailures(t *testing.T) {
 	t.Parallel()
 	badSeed := filepath.Join(t.TempDir(), "seed.yaml")
 	require.NoError(t, os.WriteFile(badSeed, []byte("project: []\n"), 0o600))
+	orphan, unknown, shape := badSeed+"-orphan", badSeed+"-unknown", badSeed+"-shape"
+	require.NoError(t, os.WriteFile(orphan, []byte("projects: [{slug: shop}]\nagents: [{slug: a, project: nope}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(unknown, []byte("projects: [{slug: shop, sandbox_service: [redis]}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(shape, []byte("projects: [{slug: shop, sandbox_services: redis}]\n"), 0o600))
 	for _, c := range []struct {
 		name string
 		args []string
@@ -194,6 +201,14 @@ func TestStartFailures(t *testing.T) {
 		{"TLS in dev", []string{"dev"}, []string{"ROBOCO_SANDBOX_TLS_CERT=/nowhere", "ROBOCO_SANDBOX_TLS_KEY=/nowhere"}, exitUsage, []string{"ROBOCO_SANDBOX_TLS_CERT"}},
 		{"no engine", []string{"worker"}, []string{"DOCKER_HOST=unix:///nowhere/docker.sock"}, exitFailed, []string{"/nowhere/docker.sock"}},
 		{"no engine in dev", []string{"dev"}, []string{"DOCKER_HOST=unix:///nowhere/docker.sock", "ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"}, exitFailed, []string{"/nowhere/docker.sock"}},
+		{"a seed's agent without its project", []string{"dev", "--file", orphan}, []string{"ROBOCO_SANDBOX_LISTEN=203.0.113.1:1"}, exitFailed, []string{orphan, "agent a", `"nope"`, "shop"}},
+		{"a seed's unknown field", []string{"dev", "--file", unknown}, []string{"ROBOCO_SANDBOX_LISTEN=203.0.113.1:1"}, exitFailed, []string{unknown, "line 1: field sandbox_service is not known; allowed: slug, name, sandbox_services, sandbox_extensions"}},
+		{"a seed's wrong shape", []string{"dev", "--file", shape}, nil, exitFailed, []string{shape, "line 1: must be a list, such as [postgres, redis], not `redis`"}},
+		{"stores that dev does not read", []string{"dev"}, []string{"ROBOCO_REDIS_URL=nonsense", "ROBOCO_DATABASE_URL=nonsense", "DOCKER_HOST=unix:///nowhere/docker.sock", "ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"}, exitFailed, []string{"/nowhere/docker.sock"}},
+		{"a bad setting", []string{"check"}, []string{"ROBOCO_SANDBOX_PIDS=few"}, exitUsage, []string{"ROBOCO_SANDBOX_PIDS", "help environment"}},
+		{"nothing wrong", []string{"check"}, []string{"ROBOCO_SANDBOX_PIDS=64"}, exitOK, []string{"ok"}},
+		{"the version", []string{"version"}, nil, exitOK, []string{"sandboxd version "}},
+		{"no such context", []string{"worker"}, []string{"DOCKER_CONTEXT=nope"}, exitFailed, []string{`"nope"`, "docker context ls"}},
 		{"bad seed", []string{"dev", "--file", badSeed}, []string{"ROBOCO_SANDBOX_LISTEN=127.0.0.1:0"}, exitFailed, []string{badSeed, "project"}},
 		{"port in use", []string{"dev"}, []string{"ROBOCO_SANDBOX_LISTEN=203.0.113.1:1"}, exitFailed, []string{"ROBOCO_SANDBOX_LISTEN"}},
 	} {

@@ -84,6 +84,9 @@ func runAgents(t *testing.T, open Open) {
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		require.True(t, all[0].Revoked)
+		one, err := s.Agent(ctx, "be-dev-1")
+		require.NoError(t, err)
+		require.Equal(t, all[0], one)
 		got, err := s.SetToken(ctx, "be-dev-1", sum("four"))
 		require.NoError(t, err)
 		require.False(t, got.Revoked)
@@ -105,6 +108,8 @@ func runAgents(t *testing.T, open Open) {
 			_, err := s.SetToken(ctx, slug, sum("x"))
 			require.ErrorIs(t, err, state.ErrNotFound, "%q", slug)
 			require.ErrorIs(t, s.RevokeAgent(ctx, slug), state.ErrNotFound, "%q", slug)
+			_, err = s.Agent(ctx, slug)
+			require.ErrorIs(t, err, state.ErrNotFound, "%q", slug)
 		}
 	})
 

@@ -183,6 +183,7 @@ func Calls(s state.Store) map[string]func(context.Context) error {
 		"PatchProject":     func(ctx context.Context) error { _, err := s.PatchProject(ctx, "p", state.ProjectPatch{}); return err },
 		"DeleteProject":    func(ctx context.Context) error { return s.DeleteProject(ctx, "p") },
 		"Agents":           func(ctx context.Context) error { _, err := s.Agents(ctx); return err },
+		"Agent":            func(ctx context.Context) error { _, err := s.Agent(ctx, "a"); return err },
 		"CreateAgent":      func(ctx context.Context) error { _, err := s.CreateAgent(ctx, "a", "qa", sum("a")); return err },
 		"SetToken":         func(ctx context.Context) error { _, err := s.SetToken(ctx, "a", sum("a")); return err },
 		"RevokeAgent":      func(ctx context.Context) error { return s.RevokeAgent(ctx, "a") },

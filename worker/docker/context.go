@@ -89,6 +89,9 @@ func readContext(dir, name string) (endpoint, error) {
 	id := hex.EncodeToString(sum[:])
 	path := filepath.Join(dir, "contexts", "meta", id, "meta.json")
 	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return endpoint{}, fmt.Errorf("docker context %q: there is none of that name in %s (docker context ls lists them; DOCKER_CONTEXT or docker context use names one): %w", name, dir, err)
+	}
 	if err != nil {
 		return endpoint{}, fmt.Errorf("docker context %q: %w", name, err)
 	}

@@ -28,6 +28,8 @@ func pullError(ref string, err error) error {
 		e.Cause, e.Retryable = fmt.Errorf("%w: %w", engines.ErrNotFound, err), false
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
 		e.Retryable = false
+	case mentions(text, "no such host"): // the registry has no address: misspelt, or out of this network's reach
+		e.Retryable = false
 	case strings.HasSuffix(text, ": denied"), mentions(text, "denied:", "access denied", "resource is denied", "unauthorized",
 		"authentication required", "no basic auth", "no matching manifest", "invalid reference"):
 		e.Retryable = false

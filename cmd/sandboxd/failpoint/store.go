@@ -35,6 +35,10 @@ func (d store) Agents(ctx context.Context) ([]state.Agent, error) {
 	return through(d.p, "state.agents", func() ([]state.Agent, error) { return d.s.Agents(ctx) })
 }
 
+func (d store) Agent(ctx context.Context, slug string) (state.Agent, error) {
+	return through(d.p, "state.agent", func() (state.Agent, error) { return d.s.Agent(ctx, slug) })
+}
+
 func (d store) CreateAgent(ctx context.Context, slug, role string, tokenHash []byte) (state.Agent, error) {
 	return through(d.p, "state.createagent", func() (state.Agent, error) { return d.s.CreateAgent(ctx, slug, role, tokenHash) })
 }

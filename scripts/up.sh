@@ -59,6 +59,9 @@ build_image() {
 # check_settings has the program judge every setting of the caller's environment, before anything is started.
 check_settings() {
   local name pass=()
+  # Files of the host, which the containers do not see.
+  [ -z "${ROBOCO_SANDBOX_TLS_CERT:-}${ROBOCO_SANDBOX_TLS_KEY:-}" ] ||
+    die "ROBOCO_SANDBOX_TLS_CERT and _KEY name files that the gateway's container does not have: mount them with a compose override, or put a proxy in front"
   for name in $(compgen -e ROBOCO_SANDBOX_ || true); do pass+=(--env "$name"); done
   docker run --rm --network none --user 65534:65534 "${pass[@]}" sandboxd:latest check >/dev/null ||
     die "nothing was started: correct the settings named above"

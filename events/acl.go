@@ -12,7 +12,7 @@ import (
 func WorkerACL(cell string) []string {
 	return rules("~{"+cell+"}:*", both("del", "hdel", "hset", "hsetnx", "srem"),
 		"hkeys", "hexists", "hincrby", "zcard", "zscore", "zremrangebyscore",
-		"xack", "xreadgroup", "xclaim", "xautoclaim", "xgroup|delconsumer", "xinfo|consumers")
+		"xack", "xreadgroup", "xclaim", "xautoclaim", "xgroup|delconsumer")
 }
 
 // GatewayACL is what a gateway's user may do: just the commands that it sends, on this cell's keys alone. It publishes,
@@ -27,7 +27,7 @@ func both(more ...string) []string {
 		"ping", "hello", "info", "time", "eval", "evalsha",
 		"exists", "pexpire", "pttl", "get", "set", "hget", "hgetall", "hmget", "sadd", "scard", "smembers",
 		"zadd", "zrem",
-		"xadd", "xdel", "xlen", "xrange", "xrevrange", "xpending", "xgroup|create",
+		"xadd", "xdel", "xlen", "xrange", "xrevrange", "xpending", "xgroup|create", "xinfo|consumers",
 	}, more...)
 }
 

@@ -178,7 +178,9 @@ func (l *life) reads() {
 	time.Sleep(20 * time.Millisecond) // the inbox has begun its blocking read
 	stop()
 	require.NoError(l, <-ended)
-	_, err := l.gateway.Sandbox(ctx, agent, true)
+	_, err := l.gateway.Workers(ctx)
+	require.NoError(l, err)
+	_, err = l.gateway.Sandbox(ctx, agent, true)
 	require.NoError(l, err)
 	all, err := l.gateway.Sandboxes(ctx)
 	require.NoError(l, err)

@@ -167,7 +167,7 @@ func (b *Bus) Workers(ctx context.Context) (int, error) {
 	}
 	n := 0
 	for _, c := range all {
-		if c.Name != parked && c.Idle < b.cfg.ClaimIdle {
+		if c.Name != parked && c.Name != lined && c.Idle < b.cfg.ClaimIdle {
 			n++
 		}
 	}

@@ -154,7 +154,7 @@ const spoilOnce = `if redis.call('SET', KEYS[2], 1, 'NX') then redis.call('XADD'
 // spoil adds an entry that cannot be decoded.
 func (a *agent) spoil(ctx context.Context) {
 	fields := Pick(a.dice, [][]any{{"event", "{"}, {"nonsense", "1"}, {"event", `{"type":"sandbox.requested","id":"x"}`}})
-	keys := []string{eventsKey, fmt.Sprintf("{%s}:spoilt:%s:%d", cell, a.slug, a.round)}
+	keys := []string{EventsKey(cell), fmt.Sprintf("{%s}:spoilt:%s:%d", cell, a.slug, a.round)}
 	for a.c.facts.over.Err() == nil {
 		if a.c.adm.Eval(ctx, spoilOnce, keys, fields...).Err() == nil {
 			a.c.facts.spoiled()

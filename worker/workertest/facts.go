@@ -10,9 +10,6 @@ import (
 	"github.com/roboco/sandboxd/events"
 )
 
-// auditKey is where the scripts write what they do.
-const auditKey = "{" + cell + "}:audit"
-
 // facts is what the harness has seen itself. All methods are safe for concurrent use.
 type facts struct {
 	mu      sync.Mutex

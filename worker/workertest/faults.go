@@ -105,7 +105,7 @@ func (c *chaos) after(d time.Duration, f func()) {
 func (c *chaos) flush(ctx context.Context) bool {
 	var got *redis.XMessageSliceCmd
 	_, err := c.adm.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		got = p.XRange(ctx, auditKey, "-", "+")
+		got = p.XRange(ctx, AuditKey(cell), "-", "+")
 		p.FlushAll(ctx)
 		return nil
 	})

@@ -39,7 +39,7 @@ func QuantilesOf(ms []float64) Quantiles {
 
 // report judges the history, with all workers gone.
 func (c *chaos) report(ctx context.Context) (Report, error) {
-	last, err := c.adm.XRange(ctx, auditKey, "-", "+").Result()
+	last, err := c.adm.XRange(ctx, AuditKey(cell), "-", "+").Result()
 	if err != nil {
 		return Report{}, fmt.Errorf("chaos: read the audit: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/roboco/sandboxd/engines"
@@ -81,7 +83,7 @@ func (p *simPlace) agentDown(slug string, remove bool) (string, error) {
 }
 
 func (p *simPlace) containers(context.Context) ([]engines.Container, error) {
-	return p.sim.Containers(), nil
+	return p.sandboxes(), nil
 }
 
 // unrest: one operation in 400 fails, one image in 6 has to be pulled, one pull in 50 fails.
@@ -104,4 +106,9 @@ func (p *simPlace) slow(op int, by time.Duration) (mend func()) {
 	name := ops[op%len(ops)]
 	p.sim.SetSlow(name, 2*by)
 	return func() { p.sim.SetSlow(name, 0) }
+}
+
+// sandboxes are all containers but the agents' own.
+func (p *simPlace) sandboxes() []engines.Container {
+	return slices.DeleteFunc(p.sim.Containers(), func(c engines.Container) bool { return strings.HasPrefix(c.Name, agentPrefix) })
 }

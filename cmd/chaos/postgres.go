@@ -30,7 +30,7 @@ func newDatabase(ctx context.Context, name string) (*database, error) {
 		return nil, err
 	}
 	d := &database{name: name, password: strings.ToLower(rand.Text()), port: port}
-	_, err = docker(ctx, []string{"POSTGRES_PASSWORD=" + d.password}, "run", "-d", "--name", name, "-e", "POSTGRES_PASSWORD",
+	_, err = cli(ctx, []string{"POSTGRES_PASSWORD=" + d.password}, "run", "-d", "--name", name, "-e", "POSTGRES_PASSWORD",
 		"-p", fmt.Sprintf("127.0.0.1:%d:5432", port), postgresImage, "postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200")
 	if err == nil {
 		err = d.await(ctx)
@@ -51,10 +51,10 @@ func (d *database) url(addr string) string {
 // restart is a kill and a start. What is begun is brought to its end, whatever becomes of the run.
 func (d *database) restart(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	if _, err := docker(ctx, nil, "kill", d.name); err != nil {
+	if _, err := cli(ctx, nil, "kill", d.name); err != nil {
 		return err
 	}
-	if _, err := docker(ctx, nil, "start", d.name); err != nil {
+	if _, err := cli(ctx, nil, "start", d.name); err != nil {
 		return err
 	}
 	return d.await(ctx)
@@ -87,12 +87,12 @@ func (d *database) query(ctx context.Context) error {
 }
 
 func (d *database) close() error {
-	_, err := docker(context.Background(), nil, "rm", "-f", "-v", d.name)
+	_, err := cli(context.Background(), nil, "rm", "-f", "-v", d.name)
 	return err
 }
 
-// docker runs one command of the docker CLI, with more environment, and returns what it printed.
-func docker(ctx context.Context, env []string, args ...string) (string, error) {
+// cli runs one command of the docker CLI, with more environment, and returns what it printed.
+func cli(ctx context.Context, env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeUpWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "docker", args...) //nolint:gosec // the harness's own arguments

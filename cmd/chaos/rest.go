@@ -18,6 +18,23 @@ func (r *run) settle(ctx context.Context) {
 	}
 }
 
+// endAll lets all work end: nothing may be left then.
+func (r *run) endAll(ctx context.Context) {
+	for _, a := range r.agents {
+		a.endWork("last end:" + a.slug)
+	}
+	r.settle(ctx)
+	left, err := r.place.containers(ctx)
+	if err != nil {
+		r.facts.bad("harness", "%v", err)
+	}
+	for _, c := range left {
+		if c.ID != r.stranger {
+			r.facts.bad("R3", "%s is left when all work has ended", c.Name)
+		}
+	}
+}
+
 // atRest gathers how everything stands.
 func (r *run) atRest(ctx context.Context) (workertest.Rest, error) {
 	r.readAudit(ctx)

@@ -171,6 +171,7 @@ func (r *run) live(ctx context.Context) error {
 		r.survive(ctx)
 	}
 	r.settle(ctx)
+	r.endAll(ctx)
 	return nil
 }
 

@@ -118,7 +118,7 @@ func (a *agent) request(q client.SandboxRequest) (collect func() *client.Envelop
 	}
 	a.r.facts.ask(id, workertest.Asked{Task: task, Owner: owner})
 	return func() *client.Envelope {
-		env, progressed := a.follow(calls, id)
+		env, progressed := a.follow(calls, id, began)
 		if env == nil {
 			return nil
 		}
@@ -187,7 +187,7 @@ func (a *agent) postOnce(q client.SandboxRequest) (id string, refused *client.En
 
 // follow waits for the end of a request, across whatever happens to the gateway. Nil when the agent has hung up, or nobody knows
 // of the request any more.
-func (a *agent) follow(calls context.Context, id string) (env *client.Envelope, progressed bool) {
+func (a *agent) follow(calls context.Context, id string, published time.Time) (env *client.Envelope, progressed bool) {
 	for {
 		env, err := a.client.Follow(calls, id, func(client.Progress) { progressed = true })
 		switch {
@@ -200,10 +200,11 @@ func (a *agent) follow(calls context.Context, id string) (env *client.Envelope, 
 			a.r.facts.count("requests whose agent hung up")
 			return nil, progressed
 		case client.IsStatus(err, http.StatusNotFound):
-			if a.r.o.Mode != workertest.Flush {
+			// After a flush only the gateway that published it can publish it again.
+			if a.r.o.Mode != workertest.Flush || a.r.gateway.livesSince(published) {
 				a.r.facts.bad("L1", "%s: request %s is not known any more: %v", a.slug, id, err)
 			}
-			a.r.facts.count("requests that a flush swept away")
+			a.r.facts.count("requests lost with their gateway and a flush")
 			return nil, progressed
 		}
 		a.r.facts.count("calls repeated")

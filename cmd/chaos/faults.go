@@ -138,10 +138,13 @@ func (r *run) breakStore(ctx context.Context, f fault) bool {
 	}
 }
 
-// flush empties Redis, and keeps the audit of before in the same transaction. r.redisBusy is held.
+// flush empties Redis, and keeps the audit of before in the same transaction. r.redisBusy is held. The connection is a new one,
+// which nothing can have broken: an answer that was lost would leave it open when Redis was emptied.
 func (r *run) flush(ctx context.Context) bool {
+	rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr(), MaxRetries: -1, ReadTimeout: 20 * time.Second})
+	defer rdb.Close()
 	var got *redis.XMessageSliceCmd
-	_, err := r.adm.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		got = p.XRange(ctx, workertest.AuditKey(r.cell), r.facts.lastMark(), "+")
 		p.FlushAll(ctx)
 		return nil

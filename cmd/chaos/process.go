@@ -109,6 +109,13 @@ const (
 	askedEnd  = "told to end"
 )
 
+// livesSince says whether the present process was there at that moment already.
+func (s *seat) livesSince(then time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since.Before(then)
+}
+
 // kill is SIGKILL.
 func (s *seat) kill() bool {
 	s.mu.Lock()

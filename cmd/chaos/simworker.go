@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
@@ -36,6 +37,7 @@ func runWorker(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(os.Getenv(workerSettings)), &s); err != nil {
 		return fmt.Errorf("read %s: %w", workerSettings, err)
 	}
+	logging.Disable() // the worker tells what it makes of broken connections
 	if err := s.work(ctx, zerolog.New(os.Stderr).With().Timestamp().Logger()); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos worker:", err)
 		os.Exit(1)

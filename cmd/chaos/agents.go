@@ -40,7 +40,8 @@ func (r *run) newAgent(ctx context.Context, i int) (*agent, error) {
 		return nil, fmt.Errorf("make agent %s: %w", slug, err)
 	}
 	a := &agent{r: r, slug: slug, token: made.Token, leased: i%6 == 0, dice: workertest.NewDice(r.o.Seed, 100+uint64(i)), lapses: workertest.NewDice(r.o.Seed, 10_000+uint64(i))} //nolint:gosec // small and positive
-	a.calls, a.hangUp = context.WithCancel(r.facts.over)
+	a.hangUp = func() {}
+	a.callAnew()
 	a.client, err = r.client(made.Token)
 	return a, err
 }
@@ -152,7 +153,7 @@ func (a *agent) die(ctx context.Context) {
 		a.r.facts.happened(agentSilent)
 		a.hangUp()
 		a.waits.Wait()
-		a.calls, a.hangUp = context.WithCancel(a.r.facts.over)
+		a.callAnew()
 	}
 	former := a.down(a.dice.Once(2))
 	event := fmt.Sprintf("stopped:%s:%s", a.slug, former)
@@ -175,6 +176,12 @@ func (a *agent) die(ctx context.Context) {
 	}
 	sleep(ctx, pause)
 	a.up(a.dice.Once(3))
+}
+
+// callAnew ends the agent's calls and lets it make new ones.
+func (a *agent) callAnew() {
+	a.hangUp()
+	a.calls, a.hangUp = context.WithCancel(a.r.facts.over)
 }
 
 // up starts the agent's container: a new one, or the same one again.

@@ -27,8 +27,8 @@ func proxies() *toxiproxy.ApiServer {
 }
 
 // newLink opens a way to a store.
-func newLink(server *toxiproxy.ApiServer, name, upstream string) (*link, error) {
-	port, err := freePort()
+func newLink(ctx context.Context, server *toxiproxy.ApiServer, name, upstream string) (*link, error) {
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +95,12 @@ func (l *link) toxic(config string) (mend func(), ok bool) {
 func (l *link) close() { l.proxy.Stop() }
 
 // freePort finds a port of the loopback below those that the kernel gives out, so that it can be listened on again after a pause.
-func freePort() (int, error) {
+func freePort(ctx context.Context) (int, error) {
 	var last error
+	var listen net.ListenConfig
 	for range 200 {
 		port := 18000 + rand.IntN(12000) //nolint:gosec // not a secret
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		l, err := listen.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			return port, l.Close() //nolint:wrapcheck // it was just opened
 		}

@@ -54,7 +54,7 @@ func dialed(t *testing.T, network, addr string) net.Conn {
 
 func TestLink(t *testing.T) {
 	t.Parallel()
-	l, err := newLink(proxies(), "l", echo(t, "tcp", "127.0.0.1:0"))
+	l, err := newLink(t.Context(), proxies(), "l", echo(t, "tcp", "127.0.0.1:0"))
 	require.NoError(t, err)
 	t.Cleanup(l.close)
 	c := dialed(t, "tcp", l.addr())
@@ -89,7 +89,7 @@ func TestLink(t *testing.T) {
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r, err := newRelay(filepath.Join(dir, "relay"), echo(t, "unix", filepath.Join(dir, "echo")))
+	r, err := newRelay(t.Context(), filepath.Join(dir, "relay"), echo(t, "unix", filepath.Join(dir, "echo")))
 	require.NoError(t, err)
 	t.Cleanup(r.close)
 	c := dialed(t, "unix", r.socket)
@@ -117,13 +117,15 @@ func TestRelay(t *testing.T) {
 func TestRelayHandsTheEndOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r, err := newRelay(filepath.Join(dir, "relay"), echo(t, "unix", filepath.Join(dir, "echo")))
+	r, err := newRelay(t.Context(), filepath.Join(dir, "relay"), echo(t, "unix", filepath.Join(dir, "echo")))
 	require.NoError(t, err)
 	t.Cleanup(r.close)
 	c := dialed(t, "unix", r.socket)
 	_, err = c.Write([]byte("all of it"))
 	require.NoError(t, err)
-	require.NoError(t, c.(*net.UnixConn).CloseWrite())
+	half, ok := c.(*net.UnixConn)
+	require.True(t, ok)
+	require.NoError(t, half.CloseWrite())
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)

@@ -17,20 +17,20 @@ import (
 
 // openMembers starts the gateway and the workers, each with links of its own to the stores.
 func (r *run) openMembers(ctx context.Context) error {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return err
 	}
 	r.url = fmt.Sprintf("http://127.0.0.1:%d", port)
 	token := uuid.NewString()
-	r.gateway, err = r.member("gateway", func(redis, postgres string) *exec.Cmd {
+	r.gateway, err = r.member(ctx, "gateway", func(redis, postgres string) *exec.Cmd {
 		return r.server("gateway", redis, postgres, fmt.Sprintf("ROBOCO_SANDBOX_LISTEN=127.0.0.1:%d", port), "ROBOCO_SANDBOX_OPERATOR_TOKEN="+token)
 	})
 	if err != nil {
 		return err
 	}
 	for i := range r.o.Workers {
-		w, err := r.member(fmt.Sprintf("worker-%d", i+1), r.workerCommand)
+		w, err := r.member(ctx, fmt.Sprintf("worker-%d", i+1), r.workerCommand)
 		if err != nil {
 			return err
 		}
@@ -42,14 +42,14 @@ func (r *run) openMembers(ctx context.Context) error {
 	return r.awaitGateway(ctx)
 }
 
-func (r *run) member(name string, command func(redis, postgres string) *exec.Cmd) (*member, error) {
+func (r *run) member(ctx context.Context, name string, command func(redis, postgres string) *exec.Cmd) (*member, error) {
 	var m member
 	var err error
-	if m.toRedis, err = newLink(r.toxic, name+" to redis", r.redis.Addr()); err != nil {
+	if m.toRedis, err = newLink(ctx, r.toxic, name+" to redis", r.redis.Addr()); err != nil {
 		return nil, err
 	}
 	r.links = append(r.links, m.toRedis)
-	if m.toPostgres, err = newLink(r.toxic, name+" to postgres", r.database.addr()); err != nil {
+	if m.toPostgres, err = newLink(ctx, r.toxic, name+" to postgres", r.database.addr()); err != nil {
 		return nil, err
 	}
 	r.links = append(r.links, m.toPostgres)

@@ -13,7 +13,11 @@ type place interface {
 	agentHost
 	engineFaults
 	engineTruth
+	engineUse
+}
 
+// engineUse is what a run does with an engine.
+type engineUse interface {
 	// worker is what a worker process needs to use the engine, by way of whatever faults it meets there.
 	worker(s simWorker) (program string, args, environ []string)
 	// unrest lets small things go wrong all the time, until calm.

@@ -50,7 +50,7 @@ func newDockerPlace(ctx context.Context, cell, dir string) (*dockerPlace, error)
 		return nil, err
 	}
 	p := &dockerPlace{cell: cell, runtime: rt, agents: map[string]string{}, living: map[string]string{}}
-	if p.relay, err = newRelay(filepath.Join(dir, "docker.sock"), strings.TrimPrefix(host, socketOf)); err != nil {
+	if p.relay, err = newRelay(ctx, filepath.Join(dir, "docker.sock"), strings.TrimPrefix(host, socketOf)); err != nil {
 		return nil, errors.Join(err, rt.Close())
 	}
 	if p.witness, err = newWitness(cell, rt); err != nil {
@@ -243,7 +243,7 @@ func (p *dockerPlace) close(ctx context.Context) (found []workertest.Violation) 
 		if err != nil {
 			bad("harness", "%v", err)
 		}
-		for _, id := range strings.Fields(ids) {
+		for id := range strings.FieldsSeq(ids) {
 			if _, err := cli(ctx, nil, "rm", "-f", "-v", id); err != nil {
 				bad("harness", "%v", err)
 			}
@@ -254,7 +254,7 @@ func (p *dockerPlace) close(ctx context.Context) (found []workertest.Violation) 
 			bad("R11", "volume %s of container %s is left", volume, container)
 		}
 	}
-	for _, id := range strings.Fields(networks) {
+	for id := range strings.FieldsSeq(networks) {
 		if _, err := cli(ctx, nil, "network", "rm", id); err != nil {
 			bad("harness", "%v", err)
 		}

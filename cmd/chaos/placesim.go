@@ -24,16 +24,16 @@ type simPlace struct {
 	served chan error
 }
 
-func newSimPlace(seed uint64, dir string) (*simPlace, error) {
+func newSimPlace(ctx context.Context, seed uint64, dir string) (*simPlace, error) {
 	p := &simPlace{sim: workertest.NewSim(workertest.SimConfig{Seed: seed}), socket: filepath.Join(dir, "engine"), served: make(chan error, 1)}
-	l, err := net.Listen("unix", p.socket)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", p.socket)
 	if err != nil {
 		p.sim.Close()
 		return nil, fmt.Errorf("serve the simulated engine: %w", err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
-	go func() { p.served <- simwire.Serve(ctx, l, p.sim) }()
+	go func() { p.served <- simwire.Serve(serving, l, p.sim) }()
 	return p, nil
 }
 

@@ -91,7 +91,7 @@ func chances(engine string, mode workertest.Mode, t times) []chance {
 	if engine == engineReal {
 		for i := range all { // a stop of a lease is long here: rarer, so that not everybody is stopped
 			if all[i].kind == workerStopped {
-				all[i].weight = 4
+				all[i].weight = 7
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type database struct {
 }
 
 func newDatabase(ctx context.Context, name string) (*database, error) {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (d *database) close() error {
 func cli(ctx context.Context, env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeUpWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "docker", args...) //nolint:gosec // the harness's own arguments
+	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

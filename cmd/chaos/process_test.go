@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,12 +86,7 @@ func TestSeatTellsHowItEnded(t *testing.T) {
 				if c.end { // the shell may not have set its trap yet: it is told again in its next life
 					s.end()
 				}
-				for _, check := range f.checks() {
-					if check == c.check {
-						return true
-					}
-				}
-				return false
+				return slices.Contains(f.checks(), c.check)
 			}, time.Minute, 20*time.Millisecond)
 		})
 	}
@@ -120,8 +116,10 @@ func TestSearchLog(t *testing.T) {
 		line string
 		bad  bool
 	}{
-		{"all is well " + password[1:] + "0", false}, {`{"dsn":"postgres://sandbox:` + password + `@host"}`, true},
-		{"panic: runtime error", true}, {`{"message":"a handler panicked; the entry is left"}`, true},
+		{"all is well " + password[1:] + "0", false},
+		{`{"dsn":"postgres://sandbox:` + password + `@host"}`, true},
+		{"panic: runtime error", true},
+		{`{"message":"a handler panicked; the entry is left"}`, true},
 	} {
 		f := newFacts()
 		f.giveUp()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,30 +24,31 @@ type relay struct {
 	closed  bool
 }
 
-func newRelay(socket, upstream string) (*relay, error) {
-	l, err := net.Listen("unix", socket)
+func newRelay(ctx context.Context, socket, upstream string) (*relay, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen in the engine's place: %w", err)
 	}
 	r := &relay{socket: socket, upstream: upstream, listener: l, conns: map[net.Conn]struct{}{}}
-	r.wg.Go(r.accept)
+	ctx = context.WithoutCancel(ctx)
+	r.wg.Go(func() { r.accept(ctx) })
 	return r, nil
 }
 
-func (r *relay) accept() {
+func (r *relay) accept(ctx context.Context) {
 	for {
 		in, err := r.listener.Accept()
 		if err != nil {
 			return
 		}
-		r.wg.Go(func() { r.serve(in) })
+		r.wg.Go(func() { r.serve(ctx, in) })
 	}
 }
 
 // serve joins one connection to one of the engine's own.
-func (r *relay) serve(in net.Conn) {
+func (r *relay) serve(ctx context.Context, in net.Conn) {
 	defer in.Close()
-	out, err := net.Dial("unix", r.upstream)
+	out, err := (&net.Dialer{}).DialContext(ctx, "unix", r.upstream)
 	if err != nil {
 		return
 	}

@@ -138,11 +138,15 @@ func (r report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "chaos -engine %s -mode %s -seed %d -duration %v -workers %d -agents %d -gap %v\n",
 		r.o.Engine, r.o.Mode, r.o.Seed, r.o.Duration, r.o.Workers, r.o.Agents, r.o.Gap)
-	total := 0
-	for _, n := range r.faults {
-		total += n
+	lives, total := map[kind]bool{agentDied: true, agentSilent: true, replyLapsed: true, entryBroken: true}, 0
+	scheduled := 0
+	for k, n := range r.faults {
+		if total += n; !lives[k] {
+			scheduled += n
+		}
 	}
-	fmt.Fprintf(&b, "schedule %s: %d faults; %d requests, %d containers\n\n", r.schedule, total, r.requests, r.made)
+	fmt.Fprintf(&b, "schedule %s: %d faults, and %d in the agents' lives; %d requests, %d containers\n\n",
+		r.schedule, scheduled, total-scheduled, r.requests, r.made)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	table(t, "fault", r.faults)
 	table(t, "reply", r.replies())

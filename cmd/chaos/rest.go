@@ -62,8 +62,7 @@ func (r *run) atRest(ctx context.Context) (workertest.Rest, error) {
 // survive is the flush with every sandbox alive and nothing else going on: each keeps its containers and passwords (F1).
 func (r *run) survive(ctx context.Context) {
 	for _, a := range r.agents {
-		a.hangUp()
-		a.calls, a.hangUp = context.WithCancel(r.facts.over)
+		a.callAnew()
 		a.task, a.project, a.engaged = a.slug+"-last", r.all[0], true
 		a.startWork("last:" + a.slug)
 	}

@@ -63,7 +63,7 @@ func (s simWorker) work(ctx context.Context, log zerolog.Logger) error {
 	bus := events.New(calls, blocking, s.Times.bus(s.Cell, log))
 	err = untilUp(ctx, events.ErrUnavailable, func() error { _, err := bus.Check(ctx); return err })
 	if err != nil {
-		return stoppedOr(ctx, err)
+		return unlessToldToEnd(ctx, err)
 	}
 	registry := simwire.Engines(engine)
 	var store state.Store
@@ -74,7 +74,7 @@ func (s simWorker) work(ctx context.Context, log zerolog.Logger) error {
 		return err
 	})
 	if err != nil {
-		return stoppedOr(ctx, err)
+		return unlessToldToEnd(ctx, err)
 	}
 	defer store.Close()
 	log.Info().Msg("worker started")
@@ -93,12 +93,14 @@ func (t times) bus(cell string, log zerolog.Logger) events.Config {
 	}
 }
 
-// stoppedOr is nil when the process was told to end before it had begun.
-func stoppedOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+// unlessToldToEnd is err, or nil when the process was told to end before it had begun.
+func unlessToldToEnd(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // untilUp repeats what fails because a store does not answer, for as long as the server does.

@@ -14,8 +14,7 @@ import (
 // group is the consumer group of the work stream.
 const group = "workers"
 
-// EventsKey, DeadKey and AuditKey are keys of the bus that only checks look into: the work stream, the dead letters and
-// what the scripts did.
+// EventsKey is the work stream of a cell.
 func EventsKey(cellName string) string { return "{" + cellName + "}:events" }
 
 // DeadKey is the stream of dead letters.

@@ -53,7 +53,7 @@ func (r *run) member(ctx context.Context, name string, command func(redis, postg
 		return nil, err
 	}
 	r.links = append(r.links, m.toPostgres)
-	m.seat, err = seatOf(name, r.dir, r.facts, func() *exec.Cmd { return command(m.toRedis.addr(), m.toPostgres.addr()) })
+	m.seat, err = seatOf(name, r.logs, r.facts, func() *exec.Cmd { return command(m.toRedis.addr(), m.toPostgres.addr()) })
 	return &m, err
 }
 

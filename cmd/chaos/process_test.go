@@ -123,8 +123,8 @@ func TestSearchLog(t *testing.T) {
 	} {
 		f := newFacts()
 		f.giveUp()
-		r := &run{dir: t.TempDir(), facts: f}
-		s, err := seatOf("p", r.dir, f, func() *exec.Cmd {
+		r := &run{logs: t.TempDir(), facts: f}
+		s, err := seatOf("p", r.logs, f, func() *exec.Cmd {
 			return exec.Command("sh", "-c", "echo '"+c.line+"'; trap 'exit 0' TERM; while :; do sleep 0.02; done")
 		})
 		require.NoError(t, err)

@@ -99,7 +99,7 @@ func (r *run) searchLogs(truth workertest.Truth) {
 		secrets[l.Password] = l.Name
 	}
 	delete(secrets, "")
-	logs, _ := filepath.Glob(filepath.Join(r.dir, "*.log"))
+	logs, _ := filepath.Glob(filepath.Join(r.logs, "*.log"))
 	for _, name := range logs {
 		if err := searchLog(name, secrets, r.facts); err != nil {
 			r.facts.bad("harness", "search the log %s: %v", name, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,8 @@ type run struct {
 	o      options
 	times  times
 	cell   string // also the beginning of every name outside
-	dir    string // logs and sockets
+	dir    string // of sockets, removed at the end
+	logs   string // of the processes' logs
 	facts  *facts
 	place  place
 	all    []project
@@ -70,14 +72,13 @@ func once(ctx context.Context, o options) (rep report, err error) {
 	}
 	rep, err = r.report(ctx)
 	err = errors.Join(err, r.close(ctx))
-	if leak := goleak.Find(before, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run")); leak != nil {
+	if leak := goleak.Find(before, leftByLinks()); leak != nil {
 		r.facts.bad("G1", "the harness: %v", leak)
 	}
 	rep.Violations = append(rep.Violations, r.late()...)
-	if o.Logs == "" && len(rep.Violations) == 0 && err == nil {
-		_ = os.RemoveAll(r.dir) // what is left of it harms nobody
-	} else {
-		rep.Logs = r.dir
+	if rep.Logs = r.logs; o.Logs == "" && len(rep.Violations) == 0 && err == nil {
+		_ = os.RemoveAll(r.logs) // what is left of it harms nobody
+		rep.Logs = ""
 	}
 	return rep, err
 }
@@ -87,7 +88,7 @@ func newRun(ctx context.Context, o options) (*run, error) {
 	r := &run{o: o, times: timesOf(o.Engine), cell: "chaos" + strings.ReplaceAll(uuid.NewString(), "-", "")[:8], facts: newFacts(), stop: make(chan struct{})}
 	r.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * o.Agents}}
 	r.faults = plan(o, r.times)
-	for _, step := range []func(context.Context) error{r.openDir, r.openPlace, r.openStores, r.openMembers, r.furnish} {
+	for _, step := range []func(context.Context) error{r.openDirs, r.openPlace, r.openStores, r.openMembers, r.furnish} {
 		if err := step(ctx); err != nil {
 			return r, err
 		}
@@ -95,15 +96,18 @@ func newRun(ctx context.Context, o options) (*run, error) {
 	return r, nil
 }
 
-func (r *run) openDir(context.Context) (err error) {
+func (r *run) openDirs(context.Context) (err error) {
 	if r.dir, err = os.MkdirTemp("", r.cell+"-"); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	if r.o.Logs != "" {
-		if err := os.MkdirAll(r.o.Logs, 0o700); err != nil {
-			return fmt.Errorf("make the folder of the logs: %w", err)
-		}
-		r.dir = r.o.Logs
+	if r.o.Logs == "" {
+		r.logs, err = os.MkdirTemp("", r.cell+"-logs-")
+	} else {
+		r.logs = filepath.Join(r.o.Logs, fmt.Sprintf("%s-%s-%d-%s", r.o.Engine, r.o.Mode, r.o.Seed, r.cell))
+		err = os.MkdirAll(r.logs, 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("make the folder of the logs: %w", err)
 	}
 	return nil
 }
@@ -245,6 +249,7 @@ func (r *run) close(ctx context.Context) error {
 		errs = append(errs, r.database.close())
 	}
 	r.http.CloseIdleConnections()
+	_ = os.RemoveAll(r.dir) // what is left of it harms nobody
 	r.facts.giveUp()
 	return errors.Join(errs...)
 }

@@ -31,6 +31,6 @@ func timesOf(engine string) times {
 		Lease: time.Second, ClaimIdle: 1300 * time.Millisecond, Park: 100 * time.Millisecond, Beat: 300 * time.Millisecond,
 		TTL: 12 * time.Second, Grace: 2 * time.Second, Janitor: 500 * time.Millisecond, Accept: 4 * time.Second, Drain: 2 * time.Second,
 		Attempts: 60, // a worker dies every other second
-		Quiet:    90 * time.Second, Rest: 60 * time.Second,
+		Quiet:    3 * time.Minute, Rest: 2 * time.Minute,
 	}
 }

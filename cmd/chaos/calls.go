@@ -244,6 +244,7 @@ func (a *agent) judge(p project, q client.SandboxRequest, owner string, env *cli
 		a.judgeHanded(p, q, env)
 		return
 	}
+	a.r.facts.refused(env.Message)
 	if env.Message == "" || env.Remediate == "" {
 		bad("envelope", "request %s was refused without a message or a remedy: %+v", env.RequestID, env)
 	}

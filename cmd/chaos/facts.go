@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type facts struct {
 	asked    map[string]workertest.Asked
 	tasks    map[string][]workertest.Worked
 	outcomes map[string]int // as agents saw them
+	reasons  map[string]int // of refusals, without names and numbers
 	all      []float64      // milliseconds from asking to the terminal reply
 	hits     []float64      // likewise, of those answered without a word of progress
 	garbage  int
@@ -33,7 +35,7 @@ type facts struct {
 func newFacts() *facts {
 	f := &facts{
 		faults: map[kind]int{}, counts: map[string]int{}, asked: map[string]workertest.Asked{},
-		tasks: map[string][]workertest.Worked{}, outcomes: map[string]int{},
+		tasks: map[string][]workertest.Worked{}, outcomes: map[string]int{}, reasons: map[string]int{},
 	}
 	f.over, f.giveUp = context.WithCancel(context.Background())
 	return f
@@ -89,6 +91,17 @@ func (f *facts) answered(outcome string, took time.Duration, hit bool) {
 	if hit && outcome == outcomeOK {
 		f.hits = append(f.hits, ms)
 	}
+}
+
+// refused notes why, in words that are the same for all agents.
+func (f *facts) refused(why string) {
+	why = regexp.MustCompile(`\S*\d\S*`).ReplaceAllString(why, "#")
+	if r := []rune(why); len(r) > 100 {
+		why = string(r[:100])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reasons[why]++
 }
 
 // works notes what an agent works on from now on; "" is nothing.

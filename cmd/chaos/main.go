@@ -93,7 +93,7 @@ func parse(args []string) (o options, runs int, err error) {
 	flags.StringVar(&o.Engine, "engine", engineSim, "sim: a simulated container engine; real: Docker")
 	flags.IntVar(&o.Workers, "workers", 3, "workers at once")
 	flags.IntVar(&o.Agents, "agents", 0, "agents (sim 24, real 8)")
-	flags.DurationVar(&o.Gap, "gap", 0, "the longest pause between two faults (sim 450ms, real 4s)")
+	flags.DurationVar(&o.Gap, "gap", 0, "the longest pause between two faults (sim 400ms, real 4s)")
 	flags.StringVar(&o.Sandboxd, "sandboxd", ".bin/sandboxd", "the server's binary")
 	flags.StringVar(&o.Logs, "logs", "", "keep the processes' logs in this folder")
 	flags.IntVar(&runs, "runs", 1, "how many runs, each with the next seed")
@@ -105,7 +105,7 @@ func parse(args []string) (o options, runs int, err error) {
 	default:
 		return o, 0, fmt.Errorf("-mode %s: it is calm, kill or flush", *mode)
 	}
-	agents, gap := 24, 450*time.Millisecond
+	agents, gap := 24, 400*time.Millisecond
 	switch o.Engine {
 	case engineSim:
 	case engineReal:

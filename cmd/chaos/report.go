@@ -22,6 +22,7 @@ type report struct {
 	faults     map[kind]int
 	counts     map[string]int
 	outcomes   map[string]int // as agents saw them
+	reasons    map[string]int // of refusals
 	marks      map[string]int // entries of the audit, by kind
 	requests   int
 	made       int // containers
@@ -85,7 +86,7 @@ func (r *run) report(ctx context.Context) (report, error) {
 	past := workertest.Past{Truth: truth, Asked: f.asked, TTL: r.times.TTL.Microseconds(), Tasks: f.tasks}
 	found, counts := past.Judge(marks)
 	rep := report{
-		o: r.o, schedule: digest(r.faults), faults: f.faults, counts: f.counts, outcomes: f.outcomes, marks: counts, requests: len(f.asked),
+		o: r.o, schedule: digest(r.faults), faults: f.faults, counts: f.counts, outcomes: f.outcomes, reasons: f.reasons, marks: counts, requests: len(f.asked),
 		made: len(truth.Lives), latency: workertest.QuantilesOf(f.all), hits: workertest.QuantilesOf(f.hits), Violations: append(f.found, found...),
 	}
 	f.found = nil
@@ -152,6 +153,7 @@ func (r report) String() string {
 	table(t, "reply", r.replies())
 	table(t, "told to the agent", r.outcomes)
 	table(t, "happened", r.counts)
+	table(t, "refused because", r.commonest(12))
 	for _, q := range []struct {
 		title string
 		q     workertest.Quantiles
@@ -182,6 +184,16 @@ func (r report) replies() map[string]int {
 		}
 	}
 	return states
+}
+
+// commonest are the reasons of refusals that came most often.
+func (r report) commonest(n int) map[string]int {
+	all := slices.SortedFunc(maps.Keys(r.reasons), func(a, b string) int { return r.reasons[b] - r.reasons[a] })
+	most := map[string]int{}
+	for _, why := range all[:min(n, len(all))] {
+		most[why] = r.reasons[why]
+	}
+	return most
 }
 
 func (r report) explain(b *strings.Builder) {

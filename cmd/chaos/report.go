@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -90,7 +92,28 @@ func (r *run) report(ctx context.Context) (report, error) {
 		made: len(truth.Lives), latency: workertest.QuantilesOf(f.all), hits: workertest.QuantilesOf(f.hits), Violations: append(f.found, found...),
 	}
 	f.found = nil
+	if len(rep.Violations) > 0 {
+		return rep, r.keepAudit()
+	}
 	return rep, nil
+}
+
+// keepAudit writes the audit beside the logs, an entry a line, for whoever is to find out what went wrong.
+func (r *run) keepAudit() error {
+	f, err := os.Create(filepath.Join(r.logs, "audit.jsonl"))
+	if err != nil {
+		return fmt.Errorf("keep the audit: %w", err)
+	}
+	lines := json.NewEncoder(f)
+	for _, e := range r.facts.audit {
+		if err := lines.Encode(e.Values); err != nil {
+			return fmt.Errorf("keep the audit: %w", errors.Join(err, f.Close()))
+		}
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("keep the audit: %w", err)
+	}
+	return nil
 }
 
 // searchLogs looks for what must not stand in the processes' logs.

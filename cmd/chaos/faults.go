@@ -115,11 +115,7 @@ func (r *run) breakLink(m *member, f fault) bool {
 // breakStore is what happens to Redis and Postgres themselves.
 func (r *run) breakStore(ctx context.Context, f fault) bool {
 	if f.Kind == postgresKilled {
-		if err := r.database.restart(ctx); err != nil {
-			r.facts.bad("harness", "%v", err)
-			return false
-		}
-		return true
+		return r.killPostgres(ctx)
 	}
 	r.redisBusy.Lock()
 	defer r.redisBusy.Unlock()
@@ -136,6 +132,20 @@ func (r *run) breakStore(ctx context.Context, f fault) bool {
 		r.facts.bad("harness", "nobody knows how to let %q happen", f.Kind)
 		return false
 	}
+}
+
+// killPostgres ends Postgres and starts it again, while other things happen; false when that is under way already.
+func (r *run) killPostgres(ctx context.Context) bool {
+	if !r.postgresBusy.TryLock() {
+		return false
+	}
+	r.timers.Go(func() {
+		defer r.postgresBusy.Unlock()
+		if err := r.database.restart(ctx); err != nil {
+			r.facts.bad("harness", "%v", err)
+		}
+	})
+	return true
 }
 
 // flush empties Redis, and keeps the audit of before in the same transaction. r.redisBusy is held. The connection is a new one,

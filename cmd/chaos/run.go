@@ -52,6 +52,8 @@ type run struct {
 	stop      chan struct{} // closed when agents are to come to their end
 	timers    sync.WaitGroup
 	redisBusy sync.Mutex // one hand at Redis
+
+	postgresBusy sync.Mutex // likewise
 }
 
 // member is one process of the system and its links to the stores.
@@ -68,7 +70,7 @@ func once(ctx context.Context, o options) (rep report, err error) {
 		return report{}, errors.Join(err, r.close(ctx))
 	}
 	if err := r.live(ctx); err != nil {
-		return report{}, errors.Join(err, r.close(ctx))
+		return report{}, errors.Join(fmt.Errorf("%w (the processes' logs: %s)", err, r.logs), r.close(ctx))
 	}
 	rep, err = r.report(ctx)
 	err = errors.Join(err, r.close(ctx))

@@ -107,6 +107,8 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*events.Refusal, error) {
 	errs := make([]error, len(r.adm.set))
 	var wg together
+	var first sync.Once
+	culprit := -1
 	for i, want := range r.adm.set {
 		wg.Go(func() {
 			whole := false
@@ -118,6 +120,7 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 			errs[i] = r.ensure(ctx, want)
 			whole = true
 			if errs[i] != nil && (!steers(errs[i]) && wanted(r.adm.asked, want.Engine) || errors.Is(errs[i], errDraining)) {
+				first.Do(func() { culprit = i })
 				cancel(errs[i])
 			}
 		})
@@ -129,7 +132,11 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 			continue
 		}
 		engine := r.adm.set[i].Engine
-		if cause := context.Cause(ctx); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		cause := context.Cause(ctx)
+		if culprit >= 0 && culprit != i && borrowed(err, cause) {
+			continue // stopped because another engine failed, which tells of it itself
+		}
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = cause // why this run was stopped, not that it was
 		}
 		if steers(err) {
@@ -141,6 +148,16 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 		}
 	}
 	return failure, nil
+}
+
+// borrowed says that an engine has no error but the failure for which another one stopped it. That the place is full is
+// every engine's own.
+func borrowed(err, cause error) bool {
+	var full *fullError
+	if steers(cause) || errors.As(cause, &full) {
+		return false
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, cause)
 }
 
 // steers tells errors that say what to do next from failures that are an answer.

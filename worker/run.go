@@ -126,6 +126,11 @@ func (r *run) ensureAll(ctx context.Context, cancel context.CancelCauseFunc) (*e
 		})
 	}
 	wg.Wait()
+	return r.conclude(ctx, errs, culprit)
+}
+
+// conclude makes one answer of what came of each engine; culprit is the one whose failure stopped the others, -1 for none.
+func (r *run) conclude(ctx context.Context, errs []error, culprit int) (*events.Refusal, error) {
 	var failure *events.Refusal
 	for i, err := range errs {
 		if err == nil {

@@ -35,8 +35,8 @@ bench: images build ## Measure what users wait for, beside the machine's own flo
 	@$(BIN)/bench -out docs/benchmarks.md
 
 .PHONY: chaos
-chaos: images build ## A long fault run: the real worker and bus, a simulated container engine (CHAOS= for flags)
-	@$(BIN)/chaos $(CHAOS)
+chaos: images build ## Ten minutes of faults on real processes (CHAOS="-engine real -mode flush -seed 1": docs/reliability.md)
+	@$(BIN)/chaos -sandboxd $(BIN)/sandboxd $(CHAOS)
 
 .PHONY: mutants
 mutants: images build ## Break the protocol in every way of a catalogue; the tests must notice each (MUTANTS= for flags)

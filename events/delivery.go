@@ -1,6 +1,7 @@
 package events
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"time"
 
@@ -18,6 +19,7 @@ type Delivery struct {
 	Deadline time.Time // of a request: by then it must be accepted or queued
 	consumer string
 	rid      string // of a request
+	hand     string // of this delivery alone: an entry that is slow may be delivered again, to the same consumer too
 	leave    func() // gives the slot back, once; nil outside of Consume
 }
 
@@ -32,7 +34,7 @@ func (d Delivery) Leave() {
 // CloudEvents JSON in a field event, or the attributes as fields (data JSON), or CloudEvents JSON in data alone.
 // Errors are *DecodeError.
 func deliver(m redis.XMessage, consumer string) (Delivery, error) {
-	d := Delivery{Entry: m.ID, consumer: consumer, Foreign: text(m, "v") != "1", Ends: text(m, "ends") == "1", Deadline: millis(text(m, "deadline"))}
+	d := Delivery{Entry: m.ID, consumer: consumer, hand: rand.Text()[:12], Foreign: text(m, "v") != "1", Ends: text(m, "ends") == "1", Deadline: millis(text(m, "deadline"))}
 	raw, err := eventOf(m)
 	if err != nil {
 		return d, err

@@ -4,7 +4,8 @@
 --   1 events, 2 agent, 3 record, 4 replies, 5 fate, 6 waiting, 7 request, 8 reply, 9 published, 10 dead, 11 agents, 12 audit,
 --   13 live, 14 letters
 -- ARGV: 1 the cell's settings, 2 the call's arguments, both JSON; from 3 on whatever must pass through unread.
---   Wherever an entry is handled the arguments have: slug, consumer, entry (its ID in the stream), rid (the request's ID).
+--   Wherever an entry is handled the arguments have: slug, consumer, entry (its ID in the stream), rid (the request's ID),
+--   hand (which delivery of it this is, for the audit).
 -- Wants are lists: [{"e": engine, "f": [features]}, ...].
 -- A line that begins with "audit" is a statement of its own; it is cut out where no audit is kept.
 local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE, LETTERS = unpack(KEYS)
@@ -14,7 +15,7 @@ local clock = call('TIME')
 local ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local us = string.format('%.0f', clock[1] * 1000000 + clock[2])
 local function audit_log(kind, ...) call('XADD', AUDIT, '*', 'k', kind, 'a', args.slug, 'us', us, ...) end
-local function audit_note(field, value) call('HSET', REQUEST, field, value, 'chk', us) end
+local function audit_note(field, value) call('HSET', REQUEST, field .. ':' .. args.hand, value, 'chk:' .. args.hand, us) end
 
 -- before compares two stream IDs as points in time; what is none counts as the beginning of time.
 local function before(x, y)
@@ -184,7 +185,7 @@ local function say(state, what)
     slide()
   end
   notice()
-  audit_log('reply', 'rid', args.rid, 'st', state, 'p', what.wants and digest(what.wants) or '', 'born', call('HGET', REQUEST, 'born') or args.entry, 'own', call('HGET', REQUEST, 'own') or '', 'chk', call('HGET', REQUEST, 'chk') or us)
+  audit_log('reply', 'rid', args.rid, 'st', state, 'p', what.wants and digest(what.wants) or '', 'born', call('HGET', REQUEST, 'born') or args.entry, 'own', call('HGET', REQUEST, 'own:' .. (args.hand or '')) or '', 'chk', call('HGET', REQUEST, 'chk:' .. (args.hand or '')) or us)
 end
 
 -- finish takes the entry out of the stream: acknowledged, deleted, no longer counted as waiting.

@@ -69,5 +69,6 @@ if request then
   call('HSETNX', REQUEST, 'born', x)
   call('HSET', REQUEST, 'gateway', args.gateway, 'slug', args.slug)
   call('PEXPIRE', REQUEST, cfg.remember)
+  audit_log('request', 'rid', args.rid, 'born', x)
 end
 return { 'OK', x, deadline }

@@ -3,6 +3,7 @@ package events_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -235,15 +236,39 @@ func replyTests() []test {
 					require.NotContains(s, v, "pw-")
 				}
 			}
-			require.Equal(s, []string{"record", "record", "reply", "leave", "end"}, kinds)
-			require.JSONEq(s, `{"id":"p1","born":"`+log[0].Values["born"].(string)+`","epoch":"`+log[0].Values["ep"].(string)+`","features":""}`, //nolint:forcetypeassert // a test
-				string(engineOf(s, log[2], "postgres")))
+			require.Equal(s, []string{"request", "record", "record", "reply", "leave", "end"}, kinds)
+			require.JSONEq(s, `{"id":"p1","born":"`+log[1].Values["born"].(string)+`","epoch":"`+log[1].Values["ep"].(string)+`","features":""}`, //nolint:forcetypeassert // a test
+				string(engineOf(s, log[3], "postgres")))
 			quiet := s.with(func(c *events.Config) { c.Audit = false })
 			_, err = quiet.Publish(s.Context(), s.event(events.WorkEnded, events.Ended{}))
 			require.NoError(s, err)
 			n, err := s.rdb.XLen(s.Context(), s.key("audit")).Result()
 			require.NoError(s, err)
 			require.Len(s, log, int(n))
+		}},
+		{"the audit tells when the check of whoever answers began, not another's", func(s *scene) {
+			s.engage("")
+			s.provision("r-1")
+			d, a := s.request("r-2"), args("postgres")
+			a.HashOwner = s.state().Owner
+			require.Equal(s, events.Hit, s.begin(d, a).Verdict)
+			between, err := s.rdb.Time(s.Context()).Result()
+			require.NoError(s, err)
+			found, err := s.rdb.XRange(s.Context(), s.key("events"), d.Entry, d.Entry).Result()
+			require.NoError(s, err)
+			again, err := events.Deliver(found[0], me) // slow, and so delivered once more
+			require.NoError(s, err)
+			require.Equal(s, events.Hit, s.begin(again, a).Verdict)
+			v, err := s.bus.AnswerHit(s.Context(), d, a.Asked, map[string]string{"postgres": "p1"})
+			require.NoError(s, err)
+			require.Equal(s, events.Done, v)
+			last, err := s.rdb.XRevRangeN(s.Context(), s.key("audit"), "+", "-", 1).Result()
+			require.NoError(s, err)
+			require.Equal(s, "reply", last[0].Values["k"])
+			checked, err := strconv.ParseInt(last[0].Values["chk"].(string), 10, 64) //nolint:forcetypeassert // a test
+			require.NoError(s, err)
+			require.LessOrEqual(s, checked, between.UnixMicro())
+			require.Equal(s, cont, last[0].Values["own"])
 		}},
 		{"the master switch", func(s *scene) {
 			v, err := s.bus.MasterSwitch(s.Context())

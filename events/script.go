@@ -108,10 +108,11 @@ type handle struct {
 	Consumer string `json:"consumer"`
 	Entry    string `json:"entry"`
 	RID      string `json:"rid"`
+	Hand     string `json:"hand"` // for the audit
 }
 
 func (d Delivery) handle() handle {
-	return handle{Slug: d.Event.Subject, Consumer: d.consumer, Entry: d.Entry, RID: d.rid}
+	return handle{Slug: d.Event.Subject, Consumer: d.consumer, Entry: d.Entry, RID: d.rid, Hand: d.hand}
 }
 
 // want is a Want in a script's arguments.

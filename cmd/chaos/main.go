@@ -1,5 +1,7 @@
-// Command chaos lets agents live on real workers while faults happen, and prints what came of it. It exits with 1 when the
-// protocol was violated.
+// Command chaos lets agents live on a sandboxd of real processes while faults happen, and prints what came of it. It exits
+// with 1 when the protocol was violated.
+//
+// `chaos inprocess` is the quick form: the workers' code in this process, over a real Redis alone.
 package main
 
 import (
@@ -9,17 +11,17 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/rs/zerolog"
 
 	"github.com/roboco/sandboxd/worker/workertest"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	violations, err := run(ctx, os.Args[1:], os.Stdout)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	violations, err := command(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
@@ -30,63 +32,98 @@ func main() {
 	}
 }
 
-// run parses args, runs once per seed and returns how many violations there were.
-func run(ctx context.Context, args []string, out io.Writer) (violations int, err error) {
-	var o workertest.Options
-	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "reproduces the schedule") //nolint:gosec // any number will do
-	flags.DurationVar(&o.Duration, "duration", time.Minute, "how long faults happen")
-	mode := flags.String("mode", string(workertest.Kill), "calm, kill or flush")
-	flags.IntVar(&o.Workers, "workers", 6, "workers at once")
-	flags.IntVar(&o.Agents, "agents", 24, "agents")
-	flags.DurationVar(&o.Gap, "gap", 100*time.Millisecond, "the longest pause between two faults")
-	runs := flags.Int("runs", 1, "how many runs, each with the next seed")
-	binary := flags.Bool("binary", false, "use the redis-server on the PATH instead of a container")
-	log := flags.String("log", "", "write the workers' log to this file")
-	if err := flags.Parse(args); err != nil {
-		return 0, err //nolint:wrapcheck // it says everything
+// command runs what the arguments ask for and returns how many violations there were.
+func command(ctx context.Context, args []string) (violations int, err error) {
+	switch {
+	case len(args) > 0 && args[0] == workerCommand:
+		return 0, runWorker(ctx)
+	case len(args) > 0 && args[0] == "inprocess":
+		return inProcess(ctx, args[1:], os.Stdout)
+	default:
+		return realProcesses(ctx, args, os.Stdout, os.Stderr)
+	}
+}
+
+// realProcesses runs once per seed.
+func realProcesses(ctx context.Context, args []string, out, progress io.Writer) (violations int, err error) {
+	o, runs, err := parse(args)
+	if err != nil {
+		return 0, err
 	}
 	logging.Disable() // broken connections are the point
-	o.Mode, o.Log = workertest.Mode(*mode), zerolog.Nop()
-	if *log != "" {
-		f, err := os.Create(*log)
-		if err != nil {
-			return 0, fmt.Errorf("open the log: %w", err)
-		}
-		defer f.Close()
-		o.Log = zerolog.New(f).With().Timestamp().Logger()
-	}
-	for range *runs {
-		n, err := once(ctx, o, *binary, out)
+	o.Progress = progress
+	for range runs {
+		r, err := once(ctx, o)
 		if err != nil {
 			return violations, err
 		}
-		violations += n
+		fmt.Fprint(out, r)
+		violations += len(r.Violations)
 		o.Seed++
 	}
 	return violations, nil
 }
 
-// once makes one run on a Redis of its own.
-func once(ctx context.Context, o workertest.Options, binary bool, out io.Writer) (violations int, err error) {
-	dir, err := os.MkdirTemp("", "chaos-redis-")
-	if err != nil {
-		return 0, fmt.Errorf("make a directory: %w", err)
+// Engines that a run may have.
+const (
+	engineSim  = "sim"
+	engineReal = "real"
+)
+
+// options of a run.
+type options struct {
+	Seed     uint64 // reproduces the schedule of faults, and what agents want
+	Duration time.Duration
+	Mode     workertest.Mode
+	Engine   string // engineSim or engineReal
+	Workers  int
+	Agents   int
+	Gap      time.Duration // the longest pause between two faults
+	Sandboxd string        // the server's binary
+	Logs     string        // where the processes' logs go; empty: a folder that is kept where something was violated
+	Progress io.Writer
+}
+
+// parse reads the flags. What is not set depends on the engine.
+func parse(args []string) (o options, runs int, err error) {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "reproduces the schedule of faults and what agents want") //nolint:gosec // any number will do
+	flags.DurationVar(&o.Duration, "duration", 0, "how long faults happen (10m)")
+	mode := flags.String("mode", string(workertest.Kill), "calm, kill, or flush (kill with FLUSHALL)")
+	flags.StringVar(&o.Engine, "engine", engineSim, "sim: a simulated container engine; real: Docker")
+	flags.IntVar(&o.Workers, "workers", 3, "workers at once")
+	flags.IntVar(&o.Agents, "agents", 0, "agents (sim 24, real 8)")
+	flags.DurationVar(&o.Gap, "gap", 0, "the longest pause between two faults (sim 400ms, real 4s)")
+	flags.StringVar(&o.Sandboxd, "sandboxd", ".bin/sandboxd", "the server's binary")
+	flags.StringVar(&o.Logs, "logs", "", "keep the processes' logs in this folder")
+	flags.IntVar(&runs, "runs", 1, "how many runs, each with the next seed")
+	if err := flags.Parse(args); err != nil {
+		return o, 0, err //nolint:wrapcheck // it says everything
 	}
-	defer os.RemoveAll(dir)
-	if binary {
-		o.Redis, err = workertest.RedisBinary(ctx, dir)
-	} else {
-		o.Redis, err = workertest.RedisContainer(ctx, fmt.Sprintf("chaos-redis-%d", os.Getpid()))
+	switch o.Mode = workertest.Mode(*mode); o.Mode {
+	case workertest.Calm, workertest.Kill, workertest.Flush:
+	default:
+		return o, 0, fmt.Errorf("-mode %s: it is calm, kill or flush", *mode)
 	}
-	if err != nil {
-		return 0, err
+	agents, gap := 24, 400*time.Millisecond
+	switch o.Engine {
+	case engineSim:
+	case engineReal:
+		agents, gap = 8, 4*time.Second
+	default:
+		return o, 0, fmt.Errorf("-engine %s: it is sim or real", o.Engine)
 	}
-	defer o.Redis.Close()
-	r, err := workertest.Chaos(ctx, o)
-	if err != nil {
-		return 0, err
+	if o.Agents == 0 {
+		o.Agents = agents
 	}
-	fmt.Fprint(out, r)
-	return len(r.Violations), nil
+	if o.Gap == 0 {
+		o.Gap = gap
+	}
+	if o.Duration == 0 {
+		o.Duration = 10 * time.Minute
+	}
+	if o.Workers < 1 || o.Agents < 1 || o.Gap < time.Millisecond || o.Duration < time.Second {
+		return o, 0, fmt.Errorf("-workers, -agents, -gap and -duration must be more than nothing")
+	}
+	return o, runs, nil
 }

@@ -55,6 +55,8 @@ type config struct {
 
 	Pool string `env:"ROBOCO_SANDBOX_POOL" about:"containers kept ready: not built yet, refused when set" later:"true"`
 
+	Audit toggle `env:"ROBOCO_SANDBOX_AUDIT" envDefault:"false" about:"for tests alone: keep every step of the protocol in a Redis stream that is never trimmed"`
+
 	LogLevel  string `env:"ROBOCO_SANDBOX_LOG_LEVEL" envDefault:"info" about:"debug, info, warn or error"`
 	LogFormat string `env:"ROBOCO_SANDBOX_LOG_FORMAT" envDefault:"json" about:"json, or console for people"`
 

@@ -75,6 +75,9 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 	bus := events.New(calls, blocking, tapBus(cfg.bus(log)))
 	tapRedis(bus, calls, blocking)
 	what := "redis at " + cfg.redisHost()
+	if cfg.Audit {
+		log.Warn().Msg("ROBOCO_SANDBOX_AUDIT is set: every step is kept in Redis and nothing of it is ever trimmed; this is for tests")
+	}
 	err = p.eventually(ctx, log, what, func(err error) bool { return errors.Is(err, events.ErrUnavailable) }, func(ctx context.Context) error {
 		warnings, err := bus.Check(ctx)
 		for _, w := range warnings {
@@ -92,7 +95,8 @@ func (p program) openBus(ctx context.Context, cfg config, log zerolog.Logger) (*
 // bus is the bus's configuration.
 func (c config) bus(log zerolog.Logger) events.Config {
 	cfg := events.Config{
-		Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Patience: c.QueueTimeout, Max: c.Max, AgentCap: c.AgentRequests, Log: log,
+		Cell: c.Cell, TTL: c.TTL, Accept: c.AcceptTimeout, Patience: c.QueueTimeout, Max: c.Max, AgentCap: c.AgentRequests,
+		Audit: bool(c.Audit), Log: log,
 	}
 	if keys, err := c.sealKeys(); err == nil && keys != nil { // checked when the configuration was read
 		cfg.Sealer = keys

@@ -19,7 +19,7 @@ type agent struct {
 	c             *chaos
 	slug          string
 	leased        bool // began without a container
-	dice          *dice
+	dice          *Dice
 	owner         string // its container's life now, or ""
 	task, project string
 	engaged       bool
@@ -32,7 +32,7 @@ type agent struct {
 func (c *chaos) agents(ctx context.Context) <-chan struct{} {
 	var all sync.WaitGroup
 	for i := range c.o.Agents {
-		a := &agent{c: c, slug: slugOf(i), leased: i%6 == 0, dice: newDice(c.o.Seed, 100+uint64(i))}
+		a := &agent{c: c, slug: slugOf(i), leased: i%6 == 0, dice: NewDice(c.o.Seed, 100+uint64(i))}
 		all.Go(func() { ; a.live(ctx) })
 	}
 	done := make(chan struct{})
@@ -54,14 +54,14 @@ func (a *agent) live(ctx context.Context) {
 		default:
 		}
 		a.begin()
-		if a.dice.once(30) {
+		if a.dice.Once(30) {
 			a.spoil(ctx)
 		}
-		for j := 0; j <= a.dice.below(3); j++ {
+		for j := 0; j <= a.dice.Below(3); j++ {
 			a.ask(fmt.Sprint(j))
 		}
-		if !a.dice.once(3) { // what follows may overtake the requests
-			wait(ctx, a.dice.upTo(400*time.Millisecond))
+		if !a.dice.Once(3) { // what follows may overtake the requests
+			wait(ctx, a.dice.UpTo(400*time.Millisecond))
 		} else {
 			a.waits.Wait()
 		}
@@ -73,8 +73,8 @@ func (a *agent) live(ctx context.Context) {
 // begin starts work, or tells its status once more, which is no end.
 func (a *agent) begin() {
 	if !a.engaged {
-		a.task, a.project, a.engaged = fmt.Sprintf("%s-t%d", a.slug, a.round), fmt.Sprintf("p%d", a.dice.below(3)), true
-	} else if !a.dice.once(3) {
+		a.task, a.project, a.engaged = fmt.Sprintf("%s-t%d", a.slug, a.round), fmt.Sprintf("p%d", a.dice.Below(3)), true
+	} else if !a.dice.Once(3) {
 		return
 	}
 	a.c.startWork(a.slug, fmt.Sprintf("start:%s:%d", a.slug, a.round), a.task, a.project, a.owner != "")
@@ -82,7 +82,7 @@ func (a *agent) begin() {
 
 // turn is what happens to the agent at the end of a round.
 func (a *agent) turn(ctx context.Context) {
-	switch x := a.dice.below(100); {
+	switch x := a.dice.Below(100); {
 	case x < 30:
 		a.end()
 	case x < 45: // the next work.started comes without an end
@@ -91,17 +91,17 @@ func (a *agent) turn(ctx context.Context) {
 		a.c.facts.count("operator's removals")
 		a.c.sayStopped(a.slug, fmt.Sprintf("operator:%s:%d", a.slug, a.round), "")
 	case x < 72 && a.owner == "":
-		if a.dice.once(3) { // gets a container in the midst of its work
+		if a.dice.Once(3) { // gets a container in the midst of its work
 			a.c.facts.count("owners that came late")
 			a.owner = a.c.sim.AgentUp(a.slug)
 			a.ask("up")
 		}
 	case x < 72:
-		for k := 0; k == 0 || a.dice.once(3); k++ {
+		for k := 0; k == 0 || a.dice.Once(3); k++ {
 			a.die(ctx)
 			a.ask(fmt.Sprint("new", k)) // often before anyone has said that the old one stopped
 			a.ask(fmt.Sprint("more", k))
-			wait(ctx, a.dice.upTo(300*time.Millisecond))
+			wait(ctx, a.dice.UpTo(300*time.Millisecond))
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (a *agent) turn(ctx context.Context) {
 func (a *agent) end() {
 	a.c.endWork(a.slug, fmt.Sprintf("end:%s:%d", a.slug, a.round))
 	a.engaged = false
-	if a.leased && a.owner != "" && a.dice.once(2) { // works without a container again
+	if a.leased && a.owner != "" && a.dice.Once(2) { // works without a container again
 		a.c.sim.AgentDown(a.slug, true)
 		a.owner = ""
 	}
@@ -118,29 +118,29 @@ func (a *agent) end() {
 // die ends the agent's own container and starts the next: a new one, or the same one again. The word comes at once, late, or never.
 func (a *agent) die(ctx context.Context) {
 	a.c.facts.count("owners that died")
-	former := a.c.sim.AgentDown(a.slug, a.dice.once(2))
+	former := a.c.sim.AgentDown(a.slug, a.dice.Once(2))
 	event := fmt.Sprintf("stopped:%s:%s", a.slug, former)
-	switch a.dice.below(5) {
+	switch a.dice.Below(5) {
 	case 0:
 		a.c.sayStopped(a.slug, event, former)
 	case 1, 2:
 		a.late.Add(1)
-		delay := a.dice.upTo(1500 * time.Millisecond)
+		delay := a.dice.UpTo(1500 * time.Millisecond)
 		go func() {
 			defer a.late.Done()
 			wait(ctx, delay)
 			a.c.sayStopped(a.slug, event, former)
 		}()
 	}
-	pause := a.dice.upTo(20 * time.Millisecond)
-	switch x := a.dice.below(20); {
+	pause := a.dice.UpTo(20 * time.Millisecond)
+	switch x := a.dice.Below(20); {
 	case x == 0:
 		pause = recordTTL + time.Second
 	case x < 10:
-		pause = a.dice.upTo(700 * time.Millisecond)
+		pause = a.dice.UpTo(700 * time.Millisecond)
 	}
 	wait(ctx, pause)
-	if a.dice.once(3) {
+	if a.dice.Once(3) {
 		a.owner = a.c.sim.AgentAgain(a.slug)
 	} else {
 		a.owner = a.c.sim.AgentUp(a.slug)
@@ -153,8 +153,8 @@ const spoilOnce = `if redis.call('SET', KEYS[2], 1, 'NX') then redis.call('XADD'
 
 // spoil adds an entry that cannot be decoded.
 func (a *agent) spoil(ctx context.Context) {
-	fields := pick(a.dice, [][]any{{"event", "{"}, {"nonsense", "1"}, {"event", `{"type":"sandbox.requested","id":"x"}`}})
-	keys := []string{eventsKey, fmt.Sprintf("{%s}:spoilt:%s:%d", cell, a.slug, a.round)}
+	fields := Pick(a.dice, [][]any{{"event", "{"}, {"nonsense", "1"}, {"event", `{"type":"sandbox.requested","id":"x"}`}})
+	keys := []string{EventsKey(cell), fmt.Sprintf("{%s}:spoilt:%s:%d", cell, a.slug, a.round)}
 	for a.c.facts.over.Err() == nil {
 		if a.c.adm.Eval(ctx, spoilOnce, keys, fields...).Err() == nil {
 			a.c.facts.spoiled()
@@ -174,17 +174,17 @@ func (a *agent) ask(tag string) {
 			continue
 		}
 		for _, e := range p.Services {
-			if a.dice.once(2) {
+			if a.dice.Once(2) {
 				q.Services = append(q.Services, e)
 			}
 		}
 	}
 	for _, e := range q.Services {
 		switch {
-		case e == "postgres" && a.dice.once(3):
-			q.Extensions[e] = pick(a.dice, [][]string{{"vector"}, {"postgis"}, {"postgis", "vector"}})
-		case e == "redis" && a.dice.once(5):
-			q.Extensions[e] = pick(a.dice, [][]string{{"bloom"}, {"json"}, {"search"}})
+		case e == "postgres" && a.dice.Once(3):
+			q.Extensions[e] = Pick(a.dice, [][]string{{"vector"}, {"postgis"}, {"postgis", "vector"}})
+		case e == "redis" && a.dice.Once(5):
+			q.Extensions[e] = Pick(a.dice, [][]string{{"bloom"}, {"json"}, {"search"}})
 		}
 	}
 	owner := a.owner

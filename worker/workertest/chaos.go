@@ -64,7 +64,7 @@ type chaos struct {
 	store state.Store
 	adm   *redis.Client // of the harness; no fault but Redis's own meets it
 	bus   *events.Bus   // likewise
-	dice  *dice         // of the schedule of faults
+	dice  *Dice         // of the schedule of faults
 
 	stop   chan struct{} // closed when agents are to come to their end
 	timers sync.WaitGroup
@@ -128,7 +128,7 @@ func newChaos(ctx context.Context, o Options) (*chaos, error) {
 		return nil, errors.New("chaos: no redis was given")
 	}
 	c := &chaos{
-		o: o, sim: NewSim(SimConfig{Seed: o.Seed}), dice: newDice(o.Seed, 2), stop: make(chan struct{}),
+		o: o, sim: NewSim(SimConfig{Seed: o.Seed}), dice: NewDice(o.Seed, 2), stop: make(chan struct{}),
 		facts: newFacts(),
 		adm: redis.NewClient(&redis.Options{
 			Addr: o.Redis.Addr(), PoolSize: 2*o.Agents + 10, MaxRetries: -1, ReadTimeout: 2 * time.Second,

@@ -66,7 +66,7 @@ func (p *Past) mayGo(r *recording, l Life) bool {
 		return true
 	case at >= r.until-20_000: // its record lapsed
 		return true
-	case l.Died != 0 && l.Died <= at+slack:
+	case l.Died != 0 && min(l.Died, l.mayBeDead()) <= at+slack:
 		return true
 	case slices.ContainsFunc(p.ends[l.Agent], func(e ended) bool { return before(l.Born, e.id) && e.at <= at+slack }):
 		return true

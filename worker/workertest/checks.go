@@ -80,8 +80,22 @@ func checkStruck(p *Past, m Mark) {
 
 // wasDead says whether a container had died or been removed by then.
 func (p *Past) wasDead(id string, by int64) bool {
-	gone := p.Truth.Lives[id].Gone()
+	gone := p.Truth.Lives[id].mayBeDead()
 	return gone != 0 && gone <= by+slack
+}
+
+// H6: nothing is published again, unless Redis has lost it; whatever comes under a known ID changes nothing.
+func checkPublishedOnce(p *Past, m Mark) {
+	if m.Kind == MarkRequest && p.known[m.Request] {
+		p.bad("H6", "%s: request %s was published again as %s", m.Agent, m.Request, m.Born)
+	}
+}
+
+// L1: with nothing under way any more, every request that Redis still knows of was answered.
+func checkAllAnswered(p *Past) {
+	for _, rid := range sortedBy(p.waiting) {
+		p.bad("L1", "%s: request %s born %s was never answered", p.waiting[rid].Agent, rid, p.waiting[rid].Born)
+	}
 }
 
 // H5: one terminal reply; when a stream that lapsed is written again, it says the same, without credentials.

@@ -54,6 +54,10 @@ func replied(at int64, rid, born string, ids ...string) Mark {
 	return m
 }
 
+func requested(rid string) Mark {
+	return Mark{Kind: MarkRequest, Agent: "a", At: sec / 2, Request: rid, Born: "500-0"}
+}
+
 func endedAt(at int64, id string) Mark {
 	return Mark{Kind: MarkEnd, Agent: "a", At: at * sec, ID: id, Type: string(events.WorkEnded)}
 }
@@ -103,7 +107,7 @@ func TestChecks(t *testing.T) {
 		{"H2", "a flush forgot it, and it was removed", func(p *Past) { p.set("c1", func(l *Life) { l.Removed = 3 * sec }) }, []Mark{recorded(1, "c1", "1000-0"), {Kind: MarkFlush, At: 2 * sec}}, true},
 		{"H2", "the flush swallowed the end", func(p *Past) {
 			p.set("c1", func(l *Life) { l.Removed = 3 * sec })
-			p.Tasks = map[string][]ended{"a": {{id: "t1", at: 1}, {id: "", at: sec}}}
+			p.Tasks = map[string][]Worked{"a": {{Task: "t1", At: 1}, {Task: "", At: sec}}}
 		}, []Mark{recorded(1, "c1", "1000-0"), {Kind: MarkFlush, At: 2 * sec}}, false},
 
 		{"H3", "recorded after an older end", nil, []Mark{endedAt(1, "500-0"), recorded(2, "c1", "1000-0")}, false},
@@ -123,11 +127,23 @@ func TestChecks(t *testing.T) {
 		{"H5", "what is not recorded", nil, []Mark{replied(2, "r1", "1000-0", "c1")}, true},
 		{"H5", "another agent's", nil, []Mark{recorded(1, "other", "1000-0"), replied(2, "r1", "1000-0", "other")}, true},
 
+		{"H4", "the dying is struck", func(p *Past) { p.set("c1", func(l *Life) { l.Dying, l.Died = 2*sec, 4*sec }) }, []Mark{recorded(1, "c1", "1000-0"), {Kind: MarkStrike, Agent: "a", Engine: "pg", At: 3 * sec, Container: "c1"}}, false},
+		{"H4", "what dies later is struck", func(p *Past) { p.set("c1", func(l *Life) { l.Dying, l.Died = 4*sec, 5*sec }) }, []Mark{recorded(1, "c1", "1000-0"), {Kind: MarkStrike, Agent: "a", Engine: "pg", At: 3 * sec, Container: "c1"}}, true},
+
+		{"H6", "published once", nil, []Mark{requested("r1"), requested("r2")}, false},
+		{"H6", "published again", nil, []Mark{requested("r1"), requested("r1")}, true},
+		{"H6", "a flush forgot it", nil, []Mark{requested("r1"), {Kind: MarkFlush, At: sec}, requested("r1")}, false},
+
+		{"L1", "answered", nil, []Mark{requested("r1"), {Kind: MarkReply, Agent: "a", Request: "r1", State: "refused", Born: "500-0"}}, false},
+		{"L1", "never answered", nil, []Mark{requested("r1")}, true},
+		{"L1", "lost with its Redis", nil, []Mark{requested("r1"), {Kind: MarkFlush, At: sec}}, false},
+
 		{"H7", "younger than the end before", nil, []Mark{endedAt(1, "1500-0"), recorded(2, "c2", "2000-0"), replied(3, "r1", "2000-0", "c2")}, false},
 		{"H7", "older than an end before", nil, []Mark{recorded(1, "c1", "1000-0"), endedAt(2, "1500-0"), replied(3, "r1", "2000-0", "c1")}, true},
 		{"H7", "of another task", func(p *Past) { p.set("c1", func(l *Life) { l.Task = "t0" }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, true},
 
 		{"H8", "died after the check", func(p *Past) { p.set("c1", func(l *Life) { l.Died = 3*sec - 100 }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, false},
+		{"H8", "dying before the check", func(p *Past) { p.set("c1", func(l *Life) { l.Dying, l.Died = 2*sec, 3*sec-100 }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, false},
 		{"H8", "dead before the check", func(p *Past) { p.set("c1", func(l *Life) { l.Died = 2 * sec }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, true},
 
 		{"H10", "recorded for its owner", nil, []Mark{recorded(1, "c1", "1000-0")}, false},

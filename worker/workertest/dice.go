@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// dice is a seeded source of decisions that goroutines may share. Two dice of one seed and one stream decide alike.
-type dice struct {
+// Dice is a seeded source of decisions that goroutines may share. Two dice of one seed and one stream decide alike.
+type Dice struct {
 	mu  sync.Mutex
 	rng *rand.Rand
 }
 
-func newDice(seed, stream uint64) *dice {
-	return &dice{rng: rand.New(rand.NewPCG(seed, stream))}
+// NewDice makes dice of this seed and stream.
+func NewDice(seed, stream uint64) *Dice {
+	return &Dice{rng: rand.New(rand.NewPCG(seed, stream))}
 }
 
-// below gives 0 to n-1; 0 when n is not positive.
-func (d *dice) below(n int) int {
+// Below gives 0 to n-1; 0 when n is not positive.
+func (d *Dice) Below(n int) int {
 	if n <= 0 {
 		return 0
 	}
@@ -26,15 +27,16 @@ func (d *dice) below(n int) int {
 	return d.rng.IntN(n)
 }
 
-// once says true one time in n; never when n is 0.
-func (d *dice) once(n int) bool { return n > 0 && d.below(n) == 0 }
+// Once says true one time in n; never when n is 0.
+func (d *Dice) Once(n int) bool { return n > 0 && d.Below(n) == 0 }
 
-// upTo gives a duration from 0 up to limit, in microseconds.
-func (d *dice) upTo(limit time.Duration) time.Duration {
-	return time.Duration(d.below(int(limit/time.Microsecond))) * time.Microsecond
+// UpTo gives a duration from 0 up to limit, in microseconds.
+func (d *Dice) UpTo(limit time.Duration) time.Duration {
+	return time.Duration(d.Below(int(limit/time.Microsecond))) * time.Microsecond
 }
 
-// between gives a duration from low up to high.
-func (d *dice) between(low, high time.Duration) time.Duration { return low + d.upTo(high-low) }
+// Between gives a duration from low up to high.
+func (d *Dice) Between(low, high time.Duration) time.Duration { return low + d.UpTo(high-low) }
 
-func pick[T any](d *dice, of []T) T { return of[d.below(len(of))] }
+// Pick chooses one of a list that is not empty.
+func Pick[T any](d *Dice, of []T) T { return of[d.Below(len(of))] }

@@ -10,9 +10,6 @@ import (
 	"github.com/roboco/sandboxd/events"
 )
 
-// auditKey is where the scripts write what they do.
-const auditKey = "{" + cell + "}:audit"
-
 // facts is what the harness has seen itself. All methods are safe for concurrent use.
 type facts struct {
 	mu      sync.Mutex
@@ -20,7 +17,7 @@ type facts struct {
 	found   []Violation
 	audit   []redis.XMessage // of before the last flush, flushes included
 	asked   map[string]Asked
-	tasks   map[string][]ended
+	tasks   map[string][]Worked
 	states  map[string]events.State // by request: how it ended
 	all     []float64               // milliseconds from asking to the terminal reply
 	hits    []float64               // likewise, of those answered without a word of progress
@@ -32,7 +29,7 @@ type facts struct {
 }
 
 func newFacts() *facts {
-	f := &facts{counts: map[string]int{}, asked: map[string]Asked{}, tasks: map[string][]ended{}, states: map[string]events.State{}}
+	f := &facts{counts: map[string]int{}, asked: map[string]Asked{}, tasks: map[string][]Worked{}, states: map[string]events.State{}}
 	f.over, f.overNow = context.WithCancel(context.Background())
 	return f
 }
@@ -87,7 +84,7 @@ func (f *facts) answered(rid string, s events.State, ms float64, hit bool) {
 func (f *facts) works(agent, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tasks[agent] = append(f.tasks[agent], ended{id: task, at: micros()})
+	f.tasks[agent] = append(f.tasks[agent], Worked{Task: task, At: micros()})
 }
 
 // spoiled notes an undecodable entry.

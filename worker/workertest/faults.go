@@ -11,7 +11,7 @@ import (
 func (c *chaos) faults(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Duration)
 	defer cancel()
-	for wait(ctx, c.dice.between(20*time.Millisecond, 20*time.Millisecond+c.o.Gap)) {
+	for wait(ctx, c.dice.Between(20*time.Millisecond, 20*time.Millisecond+c.o.Gap)) {
 		if c.o.Mode != Calm {
 			c.fault(ctx)
 		}
@@ -20,20 +20,20 @@ func (c *chaos) faults(ctx context.Context) {
 
 // fault lets one happen.
 func (c *chaos) fault(ctx context.Context) {
-	switch x := c.dice.below(100); {
+	switch x := c.dice.Below(100); {
 	case x < 30:
 		c.sigkill()
 	case x < 35:
 		c.sigterm()
 	case x < 60:
 		c.facts.count("fault: worker stopped for a while")
-		c.pickHand().p.Stop(c.dice.upTo(3 * lease))
+		c.pickHand().p.Stop(c.dice.UpTo(3 * lease))
 	case x < 66:
 		c.facts.count("fault: connections killed")
 		c.adm.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes")
 	case x < 70:
 		c.facts.count("fault: redis paused")
-		c.adm.ClientPause(ctx, c.dice.between(200*time.Millisecond, 1100*time.Millisecond))
+		c.adm.ClientPause(ctx, c.dice.Between(200*time.Millisecond, 1100*time.Millisecond))
 	case x < 85:
 		c.engineFault()
 	case x < 94:
@@ -68,23 +68,23 @@ func (c *chaos) sigterm() {
 
 // engineFault breaks the container engine for a while.
 func (c *chaos) engineFault() {
-	switch x := c.dice.below(20); {
+	switch x := c.dice.Below(20); {
 	case x < 4:
 		c.facts.count("fault: engine paused")
 		c.sim.SetPaused(true)
-		c.after(c.dice.upTo(1500*time.Millisecond), func() { c.sim.SetPaused(false) })
+		c.after(c.dice.UpTo(1500*time.Millisecond), func() { c.sim.SetPaused(false) })
 	case x < 8:
 		c.facts.count("fault: engine down")
 		c.sim.SetDown(true)
-		c.after(c.dice.upTo(500*time.Millisecond), func() { c.sim.SetDown(false) })
+		c.after(c.dice.UpTo(500*time.Millisecond), func() { c.sim.SetDown(false) })
 	case x < 10:
 		c.facts.count("fault: event feeds broken")
 		c.sim.BreakFeeds()
 	default:
-		op := pick(c.dice, []string{OpCreate, OpStart, OpRename, OpInspect, OpList, OpRemove, OpQuery})
+		op := Pick(c.dice, []string{OpCreate, OpStart, OpRename, OpInspect, OpList, OpRemove, OpQuery})
 		c.facts.count("fault: engine slow")
-		c.sim.SetSlow(op, c.dice.upTo(800*time.Millisecond))
-		c.after(c.dice.upTo(1500*time.Millisecond), func() { c.sim.SetSlow(op, 0) })
+		c.sim.SetSlow(op, c.dice.UpTo(800*time.Millisecond))
+		c.after(c.dice.UpTo(1500*time.Millisecond), func() { c.sim.SetSlow(op, 0) })
 	}
 }
 
@@ -105,7 +105,7 @@ func (c *chaos) after(d time.Duration, f func()) {
 func (c *chaos) flush(ctx context.Context) bool {
 	var got *redis.XMessageSliceCmd
 	_, err := c.adm.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		got = p.XRange(ctx, auditKey, "-", "+")
+		got = p.XRange(ctx, AuditKey(cell), "-", "+")
 		p.FlushAll(ctx)
 		return nil
 	})
@@ -125,7 +125,7 @@ func (c *chaos) killRedis(ctx context.Context) {
 		c.facts.bad("harness", "%v", err)
 		return
 	}
-	wait(ctx, c.dice.upTo(400*time.Millisecond))
+	wait(ctx, c.dice.UpTo(400*time.Millisecond))
 	if err := c.o.Redis.Start(ctx); err != nil {
 		c.facts.bad("harness", "%v", err)
 		return

@@ -159,7 +159,7 @@ func waitUnless(ctx context.Context, atOnce bool) <-chan struct{} {
 
 // lapse takes away half of the reply streams that were read: a request that is delivered again then finds none.
 func (c *chaos) lapse(slug, rid string) {
-	if c.isFaulty() && c.dice.once(2) {
+	if c.isFaulty() && c.dice.Once(2) {
 		ctx, cancel := context.WithTimeout(c.facts.over, time.Second)
 		defer cancel()
 		if c.adm.Del(ctx, c.bus.ReplyStream(slug, rid)).Err() == nil {
@@ -200,7 +200,7 @@ func (c *chaos) checkHanded(slug, project string, q events.Requested, r events.R
 		if !slices.Contains(asked, engine) {
 			c.facts.bad("H9", "request %s was answered with %s, which it did not ask for", q.RequestID, engine)
 		}
-		if whose := c.sim.Owner(passwordIn(got.Payload)); whose != slug {
+		if whose := c.sim.Owner(PasswordIn(got.Payload)); whose != slug {
 			c.facts.bad("H5", "request %s of %s was answered with credentials of %q", q.RequestID, slug, whose)
 		}
 	}

@@ -66,7 +66,7 @@ func (c *chaos) newWorker(p *Process, life int) *worker.Worker {
 func (c *chaos) pickHand() *hand {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return pick(c.dice, c.live)
+	return Pick(c.dice, c.live)
 }
 
 // bury takes a worker off the list of those that live.

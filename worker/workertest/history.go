@@ -33,13 +33,18 @@ type ended struct {
 	at      int64
 }
 
+// Worked says what an agent works on from a moment (microseconds since 1970) on; "" is nothing.
+type Worked struct {
+	Task string
+	At   int64
+}
+
 // Past is the audit stream as far as it has been read, and what is known beside it. A check reads it and does not change it.
 type Past struct {
 	Truth Truth
 	Asked map[string]Asked // by request ID
 	TTL   int64            // of a record, microseconds
-	// Tasks is what each agent worked on, with the time it began in at, in id; "" = on nothing.
-	Tasks map[string][]ended
+	Tasks map[string][]Worked
 
 	recs    map[string]*recording // by container ID
 	current map[slot]*recording   // what is recorded now
@@ -49,6 +54,8 @@ type Past struct {
 	epochs  map[string]string     // by agent: the last epoch seen to act in this life of Redis
 	revoked map[string]int64      // by container ID
 	states  map[string]string     // by request ID: the first terminal state of this life of Redis
+	waiting map[string]Mark       // by request ID: published in this life of Redis, and not answered yet
+	known   map[string]bool       // request IDs that were published in this life of Redis
 	flushed int64                 // when Redis was last emptied; 0 = never
 
 	counts map[string]int
@@ -85,15 +92,16 @@ func markChecks() []func(*Past, Mark) {
 		checkWatermarkGrows, checkLeaseHolder, checkEpochGrows,
 		checkRecordedAlive, checkRecordedAfterEnd, checkSuperseded, checkStruck,
 		checkOneReply, checkReplyRecorded, checkReplyYoung, checkReplyTask, checkReplyAlive,
-		checkRecordedOwner, checkReplyOwner, checkLeft, checkStale, checkNotRecordedWhenRevoked,
+		checkPublishedOnce, checkRecordedOwner, checkReplyOwner, checkLeft, checkStale, checkNotRecordedWhenRevoked,
 	}
 }
 
-func endChecks() []func(*Past) { return []func(*Past){checkRemovals} }
+func endChecks() []func(*Past) { return []func(*Past){checkRemovals, checkAllAnswered} }
 
 // forget is what a flush does to Redis.
 func (p *Past) forget(at int64) {
 	p.newest, p.epochs, p.states = map[string]string{}, map[string]string{}, map[string]string{}
+	p.waiting, p.known = map[string]Mark{}, map[string]bool{}
 	p.current = map[slot]*recording{}
 	p.flushed = at
 }
@@ -131,6 +139,8 @@ func (p *Past) apply(m Mark) {
 		}
 	case MarkRecord, MarkAdopt:
 		p.record(m)
+	case MarkRequest:
+		p.waiting[m.Request], p.known[m.Request] = m, true
 	case MarkReply:
 		p.reply(m)
 	}
@@ -174,6 +184,7 @@ func (p *Past) reply(m Mark) {
 	if p.states[m.Request] == "" {
 		p.states[m.Request] = m.State
 	}
+	delete(p.waiting, m.Request)
 	p.counts["reply "+m.State]++
 	if m.State == "ok" && len(m.Handed) > 0 {
 		p.slide(m.Agent, m.At)
@@ -192,8 +203,8 @@ func (p *Past) slide(agent string, at int64) {
 // taskAt is what an agent worked on at a time, as the durable store had it; known is false when nothing is noted.
 func (p *Past) taskAt(agent string, at int64) (task string, known bool) {
 	for _, t := range p.Tasks[agent] {
-		if t.at <= at {
-			task, known = t.id, true
+		if t.At <= at {
+			task, known = t.Task, true
 		}
 	}
 	return task, known

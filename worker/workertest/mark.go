@@ -20,6 +20,8 @@ const (
 	MarkStrike MarkKind = "strike" // an engine found dead was struck from the record
 	MarkRevoke MarkKind = "revoke" // a container was given up for ever
 	MarkReply  MarkKind = "reply"  // a terminal reply was written
+
+	MarkRequest MarkKind = "request" // a request was published
 )
 
 // Mark is one entry of the audit stream. The scripts write it, so marks stand in the order in which things happened.

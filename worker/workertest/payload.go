@@ -6,8 +6,8 @@ import (
 	"github.com/roboco/sandboxd/engines"
 )
 
-// passwordIn is the agent's password in a recorded payload; each container has its own, so it names the container.
-func passwordIn(payload json.RawMessage) string {
+// PasswordIn is the agent's password in a recorded payload; each container has its own, so it names the container.
+func PasswordIn(payload json.RawMessage) string {
 	var i engines.Instance
 	if json.Unmarshal(payload, &i) != nil {
 		return ""

@@ -31,13 +31,13 @@ const redisImage = "redis:8-alpine"
 
 // The server is a child of the shell that keeps the container, so that a kill and a start need no new container: while the file
 // hold is there, none is started. A crash may leave a torn append-only file. Redis 7 repairs it alone, but where the tear is inside
-// a transaction, it appends to half of one; so the file is repaired before every start. It is not synced: what a write has given to
-// the kernel outlives the death of the process, and a sync under way would hold back writes, which a kill would lose.
+// a transaction, it appends to half of one; so the file is repaired before every start. It lies in memory: what a write has given to
+// the kernel outlives the death of the process, and no slow sync holds back writes, which a kill would lose.
 const keepServing = `cd /data
 while :; do
   while [ -f hold ]; do sleep 0.02; done
   for m in appendonlydir/*.manifest; do [ -f "$m" ] && { yes | redis-check-aof --fix "$m" >/dev/null 2>&1 || true; }; done
-  redis-server --bind 0.0.0.0 --protected-mode no --save '' --appendonly yes --appendfsync no --maxmemory-policy noeviction --dir /data &
+  redis-server --bind 0.0.0.0 --protected-mode no --save '' --appendonly yes --appendfsync everysec --maxmemory-policy noeviction --dir /data &
   echo $! >server
   wait $!
 done`
@@ -54,7 +54,7 @@ func RedisContainer(ctx context.Context, name string) (RedisServer, error) {
 		return nil, err
 	}
 	c := &redisContainer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	_, err = docker(ctx, "run", "-d", "--name", name, "--label", "workertest=1", "-p", c.addr+":6379", "-v", "/data",
+	_, err = docker(ctx, "run", "-d", "--name", name, "--label", "workertest=1", "-p", c.addr+":6379", "--tmpfs", "/data:size=2g",
 		"--entrypoint", "sh", redisImage, "-c", keepServing)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

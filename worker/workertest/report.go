@@ -27,7 +27,8 @@ type Quantiles struct {
 	P50, P99, Max float64
 }
 
-func quantiles(ms []float64) Quantiles {
+// QuantilesOf milliseconds.
+func QuantilesOf(ms []float64) Quantiles {
 	if len(ms) == 0 {
 		return Quantiles{}
 	}
@@ -38,7 +39,7 @@ func quantiles(ms []float64) Quantiles {
 
 // report judges the history, with all workers gone.
 func (c *chaos) report(ctx context.Context) (Report, error) {
-	last, err := c.adm.XRange(ctx, auditKey, "-", "+").Result()
+	last, err := c.adm.XRange(ctx, AuditKey(cell), "-", "+").Result()
 	if err != nil {
 		return Report{}, fmt.Errorf("chaos: read the audit: %w", err)
 	}
@@ -58,7 +59,7 @@ func (c *chaos) report(ctx context.Context) (Report, error) {
 	}
 	r := Report{
 		Options: c.o, Requests: len(f.asked), Counts: f.counts, Marks: counts, States: map[string]int{}, Made: len(truth.Lives),
-		Latency: quantiles(f.all), Hits: quantiles(f.hits), Violations: found,
+		Latency: QuantilesOf(f.all), Hits: QuantilesOf(f.hits), Violations: found,
 	}
 	r.Counts["requests published anew"] = f.anew
 	r.Counts["undecodable entries"] = f.garbage

@@ -69,7 +69,7 @@ func restContainersRecorded(r Rest, bad func(string, string, ...any)) {
 		switch {
 		case !ok || e.ID != c.ID:
 			bad("R1", "%s (%s) is not recorded; the record has %q", c.Name, short(c.ID), short(e.ID))
-		case passwordIn(e.Payload) != c.Env[engines.EnvPassword]:
+		case PasswordIn(e.Payload) != c.Env[engines.EnvPassword]:
 			bad("R1", "%s is recorded with another password than it was born with", c.Name)
 		}
 	}
@@ -124,7 +124,7 @@ func restCredentials(r Rest, bad func(string, string, ...any)) {
 	for _, stream := range sortedBy(r.Replies) {
 		for _, reply := range r.Replies[stream] {
 			for engine, e := range reply.Engines {
-				l, known := r.Truth.ByPassword(passwordIn(e.Payload))
+				l, known := r.Truth.ByPassword(PasswordIn(e.Payload))
 				if ended := r.Agents[r.ReplyOf[stream]].Ended; known && ended != "" && !before(ended, l.Born) {
 					bad("R8", "%s still has the credentials of %s, born %s, ended %s", stream, engine, l.Born, ended)
 				}

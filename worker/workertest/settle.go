@@ -11,89 +11,62 @@ import (
 	"github.com/roboco/sandboxd/events"
 )
 
-// The keys of the bus that only the checks at rest look into.
-const (
-	eventsKey = "{" + cell + "}:events"
-	deadKey   = "{" + cell + "}:dead"
-	group     = "workers"
-)
+// group is the consumer group of the work stream.
+const group = "workers"
 
-// settle waits until nothing is under way and nothing is wrong at rest. What is still wrong at the end of the time is a violation.
-func (c *chaos) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
-	defer cancel()
-	var found []Violation
-	for quiet := 0; quiet < 3; { // a thing may still be about to happen: it must stay right
-		if !wait(ctx, grace/3) {
-			break
-		}
-		rest, err := c.rest(ctx)
-		if err != nil {
-			found = []Violation{{Check: "harness", Detail: err.Error()}}
-			continue
-		}
-		if found = rest.Judge(); len(found) == 0 {
-			quiet++
-		} else {
-			quiet = 0
-		}
-	}
-	for _, v := range found {
-		c.facts.bad(v.Check, "%s", v.Detail)
-	}
+// EventsKey is the work stream of a cell.
+func EventsKey(cellName string) string { return "{" + cellName + "}:events" }
+
+// DeadKey is the stream of dead letters.
+func DeadKey(cellName string) string { return "{" + cellName + "}:dead" }
+
+// AuditKey is the stream in which the scripts keep what they do.
+func AuditKey(cellName string) string { return "{" + cellName + "}:audit" }
+
+// Sight is where the checks at rest look.
+type Sight struct {
+	Bus    *events.Bus
+	Redis  *redis.Client
+	Cell   string
+	Agents []string
+	// OwnerOf is the owner of an agent that lives, or "": the truth.
+	OwnerOf func(slug string) string
 }
 
-// rest gathers how everything stands.
-func (c *chaos) rest(ctx context.Context) (Rest, error) {
-	c.facts.mu.Lock()
-	garbage := int64(c.facts.garbage)
-	c.facts.mu.Unlock()
-	c.mu.Lock()
-	workers := len(c.live)
-	c.mu.Unlock()
-	r := Rest{
-		Records: map[string]events.Record{}, Agents: map[string]events.AgentState{}, Owners: map[string]string{},
-		Names: c.nameOf, Stranger: c.stranger, Garbage: garbage, LettersMayDiffer: c.o.Mode == Flush, Workers: workers,
-	}
-	records, err := c.bus.Sandboxes(ctx)
+// Rest gathers how everything in Redis stands, and who owns what; the rest of it is the caller's to fill in.
+func (s Sight) Rest(ctx context.Context) (Rest, error) {
+	r := Rest{Records: map[string]events.Record{}, Agents: map[string]events.AgentState{}, Owners: map[string]string{}}
+	records, err := s.Bus.Sandboxes(ctx)
 	if err != nil {
 		return r, fmt.Errorf("read records: %w", err)
 	}
 	for _, rec := range records {
 		r.Records[rec.Slug] = rec
 	}
-	for i := range c.o.Agents {
-		if err := c.restOf(ctx, &r, slugOf(i)); err != nil {
-			return r, err
+	for _, slug := range s.Agents {
+		a, err := s.Bus.Agent(ctx, slug)
+		if err != nil {
+			return r, fmt.Errorf("read agent %s: %w", slug, err)
+		}
+		r.Agents[slug] = a
+		if r.Owners[slug] = s.OwnerOf(slug); r.Owners[slug] == "" && !a.Owned {
+			r.Owners[slug] = events.OwnerLease
 		}
 	}
-	if err := c.restOfReplies(ctx, &r); err != nil {
+	if err := s.replies(ctx, &r); err != nil {
 		return r, err
 	}
-	r.Containers, r.Truth = c.sim.Containers(), c.sim.Truth()
-	return r, c.restOfStream(ctx, &r)
+	return r, s.stream(ctx, &r)
 }
 
-func (c *chaos) restOf(ctx context.Context, r *Rest, slug string) error {
-	a, err := c.bus.Agent(ctx, slug)
-	if err != nil {
-		return fmt.Errorf("read agent %s: %w", slug, err)
-	}
-	r.Agents[slug] = a
-	if r.Owners[slug] = c.sim.AgentOwner(slug); r.Owners[slug] == "" && !a.Owned {
-		r.Owners[slug] = events.OwnerLease
-	}
-	return nil
-}
-
-func (c *chaos) restOfReplies(ctx context.Context, r *Rest) error {
+func (s Sight) replies(ctx context.Context, r *Rest) error {
 	r.Replies, r.ReplyOf = map[string][]events.Reply{}, map[string]string{}
-	prefix := strings.TrimSuffix(c.bus.ReplyStream("", ""), ":")
-	scan := c.adm.Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	prefix := strings.TrimSuffix(s.Bus.ReplyStream("", ""), ":")
+	scan := s.Redis.Scan(ctx, 0, prefix+"*", 1000).Iterator()
 	for scan.Next(ctx) {
 		stream := scan.Val()
 		slug, rid, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(stream, prefix), ":"), ":")
-		replies, err := c.bus.Replies(ctx, slug, rid, "")
+		replies, err := s.Bus.Replies(ctx, slug, rid, "")
 		if err != nil {
 			return fmt.Errorf("read %s: %w", stream, err)
 		}
@@ -110,13 +83,13 @@ func (c *chaos) restOfReplies(ctx context.Context, r *Rest) error {
 	return nil
 }
 
-func (c *chaos) restOfStream(ctx context.Context, r *Rest) error {
+func (s Sight) stream(ctx context.Context, r *Rest) error {
 	var length, dead *redis.IntCmd
 	var pending *redis.XPendingCmd
 	var consumers *redis.XInfoConsumersCmd
-	_, err := c.adm.Pipelined(ctx, func(p redis.Pipeliner) error {
-		length, dead = p.XLen(ctx, eventsKey), p.XLen(ctx, deadKey)
-		pending, consumers = p.XPending(ctx, eventsKey, group), p.XInfoConsumers(ctx, eventsKey, group)
+	_, err := s.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		length, dead = p.XLen(ctx, EventsKey(s.Cell)), p.XLen(ctx, DeadKey(s.Cell))
+		pending, consumers = p.XPending(ctx, EventsKey(s.Cell), group), p.XInfoConsumers(ctx, EventsKey(s.Cell), group)
 		return nil
 	})
 	if err != nil {
@@ -124,4 +97,58 @@ func (c *chaos) restOfStream(ctx context.Context, r *Rest) error {
 	}
 	r.Queued, r.DeadLetters, r.Pending, r.Consumers = length.Val(), dead.Val(), pending.Val().Count, len(consumers.Val())
 	return nil
+}
+
+// AwaitRest looks every so often until nothing was wrong three times in a row, for a thing may still be about to happen, or
+// ctx ends. It gives what was wrong last.
+func AwaitRest(ctx context.Context, every time.Duration, look func(context.Context) (Rest, error)) (found []Violation) {
+	for quiet := 0; quiet < 3; {
+		if !wait(ctx, every) {
+			break
+		}
+		rest, err := look(ctx)
+		if err != nil {
+			if ctx.Err() == nil || found == nil {
+				found = []Violation{{Check: "harness", Detail: err.Error()}}
+			}
+			quiet = 0
+			continue
+		}
+		if found = rest.Judge(); len(found) == 0 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+	}
+	return found
+}
+
+// settle waits until nothing is under way and nothing is wrong at rest. What is still wrong at the end of the time is a violation.
+func (c *chaos) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	for _, v := range AwaitRest(ctx, grace/3, c.rest) {
+		c.facts.bad(v.Check, "%s", v.Detail)
+	}
+}
+
+// rest gathers how everything stands.
+func (c *chaos) rest(ctx context.Context) (Rest, error) {
+	agents := make([]string, 0, c.o.Agents)
+	for i := range c.o.Agents {
+		agents = append(agents, slugOf(i))
+	}
+	r, err := Sight{Bus: c.bus, Redis: c.adm, Cell: cell, Agents: agents, OwnerOf: c.sim.AgentOwner}.Rest(ctx)
+	if err != nil {
+		return r, err
+	}
+	c.facts.mu.Lock()
+	r.Garbage = int64(c.facts.garbage)
+	c.facts.mu.Unlock()
+	c.mu.Lock()
+	r.Workers = len(c.live)
+	c.mu.Unlock()
+	r.Names, r.Stranger, r.LettersMayDiffer = c.nameOf, c.stranger, c.o.Mode == Flush
+	r.Containers, r.Truth = c.sim.Containers(), c.sim.Truth()
+	return r, nil
 }

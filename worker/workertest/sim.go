@@ -45,7 +45,7 @@ type SimConfig struct {
 // its callers come is. It implements worker.Runtime; all methods are safe for concurrent use.
 type Sim struct {
 	cfg  SimConfig
-	dice *dice
+	dice *Dice
 
 	mu        sync.Mutex
 	boxes     map[string]*box   // by ID
@@ -88,7 +88,7 @@ func NewSim(cfg SimConfig) *Sim {
 		cfg.PullTo = 340 * time.Millisecond
 	}
 	return &Sim{
-		cfg: cfg, dice: newDice(cfg.Seed, 1),
+		cfg: cfg, dice: NewDice(cfg.Seed, 1),
 		boxes: map[string]*box{}, names: map[string]string{}, agents: map[string]string{}, networks: map[string]bool{},
 		feeds: map[*feed]struct{}{}, truth: newTruth(), faults: faults{slow: map[string]time.Duration{}},
 		pulls: map[string]*pull{}, closing: make(chan struct{}),
@@ -134,7 +134,7 @@ func (s *Sim) run(b *box) {
 	s.lastStart = now
 	b.FirstLife = b.StartedAt == ""
 	b.Running, b.StartedAt, b.ExitCode = true, now.UTC().Format(time.RFC3339Nano), 0
-	b.ready = now.Add(s.dice.between(s.cfg.ReadyFrom, s.cfg.ReadyTo))
+	b.ready = now.Add(s.dice.Between(s.cfg.ReadyFrom, s.cfg.ReadyTo))
 	b.features, b.prepared, b.stopped = map[string]bool{}, false, make(chan struct{})
 }
 

@@ -230,9 +230,9 @@ func TestSimIsDeterministic(t *testing.T) {
 		return ids
 	}
 	require.Equal(t, run(), run())
-	d, e := newDice(7, 2), newDice(7, 2)
+	d, e := NewDice(7, 2), NewDice(7, 2)
 	for range 100 {
-		require.Equal(t, d.upTo(time.Second), e.upTo(time.Second))
+		require.Equal(t, d.UpTo(time.Second), e.UpTo(time.Second))
 	}
 }
 
@@ -244,5 +244,5 @@ func TestSimStrangers(t *testing.T) {
 	ours, err := s.List(ctx, map[string]string{labelOurs: "1"})
 	require.NoError(t, err)
 	require.Empty(t, ours)
-	require.False(t, s.KillOne(newDice(1, 1)), "strangers are not killed")
+	require.False(t, s.KillOne(NewDice(1, 1)), "strangers are not killed")
 }

@@ -79,17 +79,17 @@ type plan struct {
 }
 
 func (s *Sim) plan(op string) plan {
-	p := plan{before: s.dice.upTo(s.cfg.Jitter), carriesOn: s.dice.once(2)}
+	p := plan{before: s.dice.UpTo(s.cfg.Jitter), carriesOn: s.dice.Once(2)}
 	s.mu.Lock()
 	late, errs := s.faults.slow[op], s.faults.errs
 	s.mu.Unlock()
-	if late > 0 && s.dice.once(2) {
+	if late > 0 && s.dice.Once(2) {
 		p.before += late
 	} else {
 		p.after = late
 	}
-	if s.dice.once(errs) {
-		p.failsFirst = s.dice.once(2)
+	if s.dice.Once(errs) {
+		p.failsFirst = s.dice.Once(2)
 		p.failsLast = !p.failsFirst
 	}
 	return p
@@ -133,7 +133,7 @@ func perform[T any](ctx context.Context, s *Sim, op string, p plan, effect func(
 	}
 	s.mu.Lock()
 	if s.faults.down && !p.failsFirst && !p.failsLast {
-		p.failsFirst = s.dice.once(2)
+		p.failsFirst = s.dice.Once(2)
 		p.failsLast = !p.failsFirst
 	}
 	if p.failsFirst {

@@ -157,7 +157,7 @@ func (s *Sim) joinPull(image string) *pull {
 	if p := s.pulls[image]; p != nil {
 		return p
 	}
-	if !s.dice.once(s.faults.absent) {
+	if !s.dice.Once(s.faults.absent) {
 		return nil
 	}
 	select {
@@ -165,7 +165,7 @@ func (s *Sim) joinPull(image string) *pull {
 		return nil
 	default:
 	}
-	p, takes, fails := &pull{done: make(chan struct{})}, s.dice.upTo(s.cfg.PullTo), s.dice.once(s.faults.badPull)
+	p, takes, fails := &pull{done: make(chan struct{})}, s.dice.UpTo(s.cfg.PullTo), s.dice.Once(s.faults.badPull)
 	s.pulls[image] = p
 	s.wg.Go(func() {
 		over := !s.sleep(takes)

@@ -105,7 +105,7 @@ func (s *Sim) Kill(id string, how Ending) bool {
 }
 
 // KillOne ends one running sandbox container out of band, as the dice say; false when there is none.
-func (s *Sim) KillOne(d *dice) bool {
+func (s *Sim) KillOne(d *Dice) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var live []*box
@@ -117,7 +117,7 @@ func (s *Sim) KillOne(d *dice) bool {
 	if len(live) == 0 {
 		return false
 	}
-	s.kill(pick(d, live), Ending(d.below(int(endings))))
+	s.kill(Pick(d, live), Ending(d.Below(int(endings))))
 	return true
 }
 

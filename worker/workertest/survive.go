@@ -60,7 +60,7 @@ func (c *chaos) sandboxes(tag string) map[string]map[string]string {
 		a := <-answers
 		out[a.slug] = map[string]string{}
 		for engine, e := range a.reply.Engines {
-			out[a.slug][engine] = passwordIn(e.Payload)
+			out[a.slug][engine] = PasswordIn(e.Payload)
 		}
 	}
 	return out

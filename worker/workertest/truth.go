@@ -16,7 +16,8 @@ type Life struct {
 	Task, Project, Owner, Born, Epoch, Password string
 	Created                                     int64
 	Removed                                     int64 // by whoever uses the Runtime
-	Died                                        int64 // out of band, the first time
+	Died                                        int64 // out of band, the first time: by then it was dead
+	Dying                                       int64 // where it is not known to the moment when it died: until then it was alive
 	Looks                                       []int64
 }
 
@@ -26,6 +27,14 @@ func (l Life) Gone() int64 {
 		return l.Removed
 	}
 	return l.Died
+}
+
+// mayBeDead is the first moment at which it may have been gone, 0 while it lives its first life.
+func (l Life) mayBeDead() int64 {
+	if gone := l.Gone(); l.Dying == 0 || gone != 0 && gone < l.Dying {
+		return gone
+	}
+	return l.Dying
 }
 
 // OwnerLife is one life of an agent's own container.

@@ -2,6 +2,7 @@ package workertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,15 +34,32 @@ type Sight struct {
 	OwnerOf func(slug string) string
 }
 
+// Records reads every record by slug, credentials and all.
+func Records(ctx context.Context, bus *events.Bus) (map[string]events.Record, error) {
+	all, err := bus.Sandboxes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	records := map[string]events.Record{}
+	for _, brief := range all {
+		whole, err := bus.Sandbox(ctx, brief.Slug, false)
+		if errors.Is(err, events.ErrExpired) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the record of %s: %w", brief.Slug, err)
+		}
+		records[brief.Slug] = whole
+	}
+	return records, nil
+}
+
 // Rest gathers how everything in Redis stands, and who owns what; the rest of it is the caller's to fill in.
 func (s Sight) Rest(ctx context.Context) (Rest, error) {
-	r := Rest{Records: map[string]events.Record{}, Agents: map[string]events.AgentState{}, Owners: map[string]string{}}
-	records, err := s.Bus.Sandboxes(ctx)
-	if err != nil {
-		return r, fmt.Errorf("read records: %w", err)
-	}
-	for _, rec := range records {
-		r.Records[rec.Slug] = rec
+	r := Rest{Agents: map[string]events.AgentState{}, Owners: map[string]string{}}
+	var err error
+	if r.Records, err = Records(ctx, s.Bus); err != nil {
+		return r, err
 	}
 	for _, slug := range s.Agents {
 		a, err := s.Bus.Agent(ctx, slug)

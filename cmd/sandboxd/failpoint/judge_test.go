@@ -83,16 +83,13 @@ func (w *world) wrongSet(rest workertest.Rest, alive []string) (wrong []string) 
 // rest gathers how everything stands.
 func (w *world) rest(ctx context.Context, workers int) (workertest.Rest, error) {
 	r := workertest.Rest{
-		Records: map[string]events.Record{}, Agents: map[string]events.AgentState{}, Owners: map[string]string{},
+		Agents: map[string]events.AgentState{}, Owners: map[string]string{},
 		Replies: map[string][]events.Reply{}, ReplyOf: map[string]string{}, Names: nameOf,
 		Stranger: w.stranger, Garbage: w.garbage, Workers: workers,
 	}
-	records, err := w.bus.Sandboxes(ctx)
-	if err != nil {
+	var err error
+	if r.Records, err = workertest.Records(ctx, w.bus); err != nil {
 		return r, err
-	}
-	for _, rec := range records {
-		r.Records[rec.Slug] = rec
 	}
 	if r.Agents[w.slug], err = w.bus.Agent(ctx, w.slug); err != nil {
 		return r, err

@@ -35,13 +35,14 @@ type admission struct {
 	tickets atomic.Uint64 // the last one drawn
 	creates *line         // containers that are being made
 	desk    *line         // one place: whoever has it asks whether the host has memory for its set
+	freed   chan struct{} // memory may have come free: whoever is at the desk asks again
 
 	mu       sync.Mutex
 	reserved int64 // bytes of containers that may be made and that the engine does not count yet
 }
 
 func newAdmission(creates int) *admission {
-	return &admission{creates: newLine(creates), desk: newLine(1)}
+	return &admission{creates: newLine(creates), desk: newLine(1), freed: make(chan struct{}, 1)}
 }
 
 // ahead is how many runs wait here.
@@ -50,8 +51,17 @@ func (a *admission) ahead() int { return a.creates.length() + a.desk.length() }
 // reserve adds to what is spoken for, or takes from it.
 func (a *admission) reserve(bytes int64) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.reserved += bytes
+	a.mu.Unlock()
+	a.ask()
+}
+
+// ask wakes whoever is at the desk.
+func (a *admission) ask() {
+	select {
+	case a.freed <- struct{}{}:
+	default: // it is woken already
+	}
 }
 
 // tryReserve reserves memory if there is so much: free is what is left of total. Where there is no sandbox at all, one is
@@ -199,8 +209,11 @@ func (r *run) reserve(ctx context.Context) error {
 		if !told {
 			r.queued(ctx, "")(1)
 		}
-		if err := pause(wait, tellEvery); err != nil {
-			return err
+		select {
+		case <-wait.Done():
+			return context.Cause(wait)
+		case <-r.w.admission.freed:
+		case <-time.After(tellEvery): // what other workers free says nothing here
 		}
 	}
 }

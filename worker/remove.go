@@ -55,6 +55,7 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 		if err := w.cfg.Runtime.Remove(ctx, id, w.cfg.StopGrace); err != nil {
 			return fate, fmt.Errorf("remove %s: %w", c.Name, err)
 		}
+		w.admission.ask()
 		w.metrics.removals.WithLabelValues(c.Labels[labelEngine], reason).Inc()
 		w.cfg.Log.Info().Str("container", c.Name).Str("engine", c.Labels[labelEngine]).Str("why", reason).Msg("removed")
 		return fate, nil

@@ -144,7 +144,8 @@ func (r *run) outcome(ctx context.Context, errs []error, culprit *string) (failu
 		if steers(err) {
 			return nil, err
 		}
-		if stopped && culprit != nil && *culprit != engine {
+		var full *fullError // that the place is full is every engine's own: the first of the set tells it
+		if stopped && culprit != nil && *culprit != engine && !errors.As(cause, &full) {
 			r.w.cfg.Log.Debug().Str("agent", r.slug).Str("engine", engine).Str("for", *culprit).Msg("engine was not finished: another one failed")
 			continue
 		}

@@ -60,7 +60,7 @@ func (b *Bus) ScriptNames() map[string]string {
 	for name, script := range map[string]*redis.Script{
 		"publish": s.publish, "begin": s.begin, "answer": s.answer, "beat": s.beat, "tell": s.tell, "record": s.record,
 		"settle": s.settle, "giveup": s.giveup, "revoke": s.revoke, "adopt": s.adopt, "finish": s.finish, "own": s.own, "sandbox": s.sandbox,
-		"sweep": s.sweep, "handback": s.handback,
+		"sweep": s.sweep, "handback": s.handback, "stumble": s.stumble, "retry": s.retry,
 	} {
 		names[script.Hash()] = name
 	}

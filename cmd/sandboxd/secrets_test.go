@@ -151,6 +151,8 @@ func (s *search) gatherRedis() {
 			v, err = s.admin.HGetAll(ctx, key).Result()
 		case "set":
 			v, err = s.admin.SMembers(ctx, key).Result()
+		case "zset":
+			v, err = s.admin.ZRange(ctx, key, 0, -1).Result()
 		case "string":
 			v, err = s.admin.Get(ctx, key).Result()
 		case "none":

@@ -20,6 +20,8 @@ func exceptions(process string) map[string]string {
 	if process == "worker" {
 		return map[string]string{
 			"redis.sandbox":          "only gateways read whole records",
+			"redis.retry":            "only operators put dead letters back, by a gateway",
+			"redis.stumble":          "for a handler that panics, and none is known to",
 			"state.setflag":          "only operators switch, by a gateway",
 			"state.requests":         "only gateways show the history",
 			"state.containertenancy": "for containers from a pool, which is not built yet",

@@ -295,3 +295,10 @@ func (w *world) container(engine, name string, running bool, change func(labels 
 }
 
 func jsonNumber(n int64) string { b, _ := json.Marshal(n); return string(b) }
+
+// spoil adds an entry that nobody can read.
+func (w *world) spoil() {
+	w.t.Helper()
+	w.garbage++
+	require.NoError(w.t, w.rdb.XAdd(w.t.Context(), &redis.XAddArgs{Stream: "{" + w.cell + "}:events", Values: []any{"event", "{"}}).Err())
+}

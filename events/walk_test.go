@@ -271,7 +271,7 @@ func (w *walk) open(rt *rapid.T, h *hand) {
 		}
 	}
 	a.NoRoom = rapid.IntRange(0, 4).Draw(rt, "no room") == 0
-	held := w.holds()
+	held := w.holds() && w.owner() == h.seen.Owner // a former owner's ends in begin, and its place with it
 	b, err := w.bus.Begin(w.t.Context(), h.d, a)
 	w.ok(err)
 	switch b.Verdict {
@@ -293,6 +293,13 @@ func (w *walk) open(rt *rapid.T, h *hand) {
 	default:
 		w.drop(h)
 	}
+}
+
+// owner is the hash's.
+func (w *walk) owner() string {
+	a, err := w.bus.Agent(w.t.Context(), agent)
+	w.ok(err)
+	return a.Owner
 }
 
 func (w *walk) drop(h *hand) {

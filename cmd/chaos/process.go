@@ -31,6 +31,15 @@ type seat struct {
 // startAge is how old a process may be and still fail for what it needs at its start.
 const startAge = 25 * time.Second
 
+// deafAge is how old a process may be, on a busy machine, and still not have said that it takes SIGTERM: the system then
+// ends it, as it ends any program.
+const deafAge = 5 * time.Second
+
+func ended(p *os.ProcessState, by syscall.Signal) bool {
+	w, ok := p.Sys().(syscall.WaitStatus)
+	return ok && w.Signaled() && w.Signal() == by
+}
+
 // seatOf starts the first process.
 func seatOf(name, logs string, f *facts, command func() *exec.Cmd) (*seat, error) {
 	log, err := os.OpenFile(filepath.Join(logs, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -94,6 +103,8 @@ func (s *seat) judge(asked string, age time.Duration, err error) {
 	case code == leakedCode:
 		s.facts.bad("G1", "%s left goroutines behind; its log says which", s.name)
 	case asked == askedEnd && (code == 0 || age < startAge && code == 1): // told to end before it had begun
+	case asked == askedEnd && age < deafAge && ended(s.cmd.ProcessState, syscall.SIGTERM): // before it could hear
+		s.facts.count("told to end before they could hear")
 	case asked == askedEnd:
 		s.facts.bad("R6", "%s was told to end, and ended so: %v", s.name, err)
 	case code == 1 && age < startAge && s.facts.isFaulty():

@@ -255,7 +255,14 @@ func (p *dockerPlace) close(ctx context.Context) (found []workertest.Violation) 
 		}
 	}
 	for id := range strings.FieldsSeq(networks) {
-		if _, err := cli(ctx, nil, "network", "rm", id); err != nil {
+		// The engine lets go of a removed container's endpoint a little later.
+		err := errors.New("never tried")
+		for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); {
+			if _, err = cli(ctx, nil, "network", "rm", id); err != nil {
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		if err != nil {
 			bad("harness", "%v", err)
 		}
 	}

@@ -74,7 +74,7 @@ func once(ctx context.Context, o options) (rep report, err error) {
 	}
 	rep, err = r.report(ctx)
 	err = errors.Join(err, r.close(ctx))
-	if leak := goleak.Find(before, leftByLinks()); leak != nil {
+	if leak := leaked(before, leftByLinks()); leak != nil {
 		r.facts.bad("G1", "the harness: %v", leak)
 	}
 	rep.Violations = append(rep.Violations, r.late()...)

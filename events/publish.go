@@ -4,8 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed publish.lua
@@ -76,6 +79,23 @@ func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {
 		p.Deadline = millis(v[2])
 	}
 	return p, nil
+}
+
+// Known says how an event that was published before was answered then: its stream ID, or that it was moot; neither where
+// Redis has forgotten it.
+func (b *Bus) Known(ctx context.Context, eventID string) (Published, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	id, err := b.calls.Get(ctx, b.key("published:"+eventID)).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return Published{Known: true}, nil
+	case err != nil:
+		return Published{}, failed("look for event "+eventID, err)
+	case id == "0-0":
+		return Published{Moot: true}, nil
+	}
+	return Published{StreamID: id, Known: true}, nil
 }
 
 // FullError says which cap a request has met. It is ErrFull.

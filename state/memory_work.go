@@ -26,8 +26,8 @@ func (m *memory) StartWork(ctx context.Context, e Engagement, out Outgoing) erro
 		return err
 	}
 	defer m.mu.Unlock()
-	if !m.owe(out) {
-		return nil
+	if fresh, err := m.owe(out); err != nil || !fresh {
+		return err
 	}
 	if last := m.last(e.Agent); last != nil && !last.Ended {
 		if last.Task == e.Task && last.Project == e.Project {
@@ -55,7 +55,10 @@ func (m *memory) EndWork(ctx context.Context, agent, task string, out Outgoing) 
 		return Engagement{}, err
 	}
 	defer m.mu.Unlock()
-	fresh := m.owe(out)
+	fresh, err := m.owe(out)
+	if err != nil {
+		return Engagement{}, err
+	}
 	last := m.last(agent)
 	if last == nil {
 		return Engagement{}, nil
@@ -131,15 +134,18 @@ func (m *memory) last(agent string) *Engagement {
 	return &all[len(all)-1]
 }
 
-// owe adds the event to the outbox; false when its ID is known.
-func (m *memory) owe(out Outgoing) bool {
-	if _, known := m.events[out.EventID]; known {
-		return false
+// owe adds the event to the outbox; false when its ID is known, and ErrPublished when it has been published, too.
+func (m *memory) owe(out Outgoing) (fresh bool, err error) {
+	if i, known := m.events[out.EventID]; known {
+		if !m.owed[i].published.IsZero() {
+			err = fmt.Errorf("event %s: %w", out.EventID, ErrPublished)
+		}
+		return false, err
 	}
 	m.events[out.EventID] = len(m.owed)
 	out.Event = slices.Clone(out.Event)
 	m.owed = append(m.owed, owedEvent{Outgoing: out, at: m.now()})
-	return true
+	return true, nil
 }
 
 // forget drops events that were published before this time.

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"time"
 
@@ -137,7 +138,8 @@ func (p *postgres) Unpublished(ctx context.Context, age time.Duration, limit int
 	return out, err
 }
 
-// owe takes the agent's lock until the transaction ends and stores the event; false when its ID is known.
+// owe takes the agent's lock until the transaction ends and stores the event; false when its ID is known, and ErrPublished
+// when it has been published, too.
 func owe(ctx context.Context, tx pgx.Tx, agent string, out Outgoing) (fresh bool, err error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(agent))
@@ -147,7 +149,15 @@ func owe(ctx context.Context, tx pgx.Tx, agent string, out Outgoing) (fresh bool
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO sandboxd.outbox (event_id, event, owed_at) VALUES ($1, $2, clock_timestamp())
 		ON CONFLICT (event_id) DO NOTHING`, out.EventID, string(out.Event))
-	return tag.RowsAffected() == 1, err
+	if err != nil || tag.RowsAffected() == 1 {
+		return err == nil, err
+	}
+	var published bool
+	err = tx.QueryRow(ctx, "SELECT published_at IS NOT NULL FROM sandboxd.outbox WHERE event_id = $1", out.EventID).Scan(&published)
+	if err == nil && published {
+		err = fmt.Errorf("event %s: %w", out.EventID, ErrPublished)
+	}
+	return false, err
 }
 
 type querier interface {

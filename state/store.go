@@ -13,6 +13,8 @@ import (
 var (
 	// ErrNotFound: there is no such project, agent or row.
 	ErrNotFound = errors.New("not found")
+	// ErrPublished: an event of this ID was published before: it is not to be published again, whatever Redis remembers.
+	ErrPublished = errors.New("it was published before")
 	// ErrTaken: the slug is in use.
 	ErrTaken = errors.New("name is taken")
 	// ErrUnavailable: the store did not answer; nothing was changed, or it is not known.
@@ -118,12 +120,14 @@ type Agents interface {
 
 // Engagements stores who works on what, and the events that say so, in one transaction.
 type Engagements interface {
-	// StartWork makes this the agent's engagement and owes the event; a known event ID changes nothing. The task and
+	// StartWork makes this the agent's engagement and owes the event; a known event ID changes nothing, and one that was
+	// published is ErrPublished. The task and
 	// project of the engagement that goes on are a change of its status (Owned stays once true); any other ends it and
 	// begins anew. Ended and EndedAt are ignored; StartedAt zero is now. The project need not exist, or be named.
 	StartWork(ctx context.Context, e Engagement, out Outgoing) error
 	// EndWork ends the agent's engagement if task is empty or the engagement's, and owes the event in any case;
-	// a known event ID changes nothing. It returns the engagement as it stands afterwards (zero when there is none).
+	// a known event ID changes nothing, and one that was published is ErrPublished. It returns the engagement as it stands
+	// afterwards (zero when there is none).
 	EndWork(ctx context.Context, agent, task string, out Outgoing) (Engagement, error)
 	// Engagement gives the latest engagement, ended or not; ErrNotFound when the agent never had one.
 	Engagement(ctx context.Context, agent string) (Engagement, error)

@@ -160,6 +160,17 @@ func (s *scene) serve(cfg verbs.Config) string {
 	return srv.URL
 }
 
+// forget takes all that Redis knows of this cell away.
+func (s *scene) forget() {
+	s.Helper()
+	cell, _, _ := strings.Cut(s.bus.ReplyStream("a", "b"), "reply:")
+	rdb, _ := eventstest.Clients(s.T, s.addr)
+	keys, err := rdb.Keys(s.Context(), cell+"*").Result()
+	require.NoError(s, err)
+	require.NotEmpty(s, keys)
+	require.NoError(s, rdb.Del(s.Context(), keys...).Err())
+}
+
 func (s *scene) agent(slug, role string) {
 	s.Helper()
 	sum := sha256.Sum256([]byte(slug + "-token"))

@@ -113,7 +113,11 @@ func (g *Gateway) publishOwed(ctx context.Context, e events.Event) (events.Publi
 	if err != nil {
 		return events.Published{}, fmt.Errorf("write event %s: %w", e.ID, err)
 	}
-	if err := g.writeState(ctx, e, state.Outgoing{EventID: e.ID, Event: raw}); err != nil {
+	err = g.writeState(ctx, e, state.Outgoing{EventID: e.ID, Event: raw})
+	if errors.Is(err, state.ErrPublished) { // also when Redis has forgotten it: its time has passed
+		return g.cfg.Bus.Known(ctx, e.ID)
+	}
+	if err != nil {
 		return events.Published{}, err
 	}
 	pub, err := g.cfg.Bus.Publish(ctx, e)

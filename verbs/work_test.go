@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/stretchr/testify/require"
@@ -148,6 +149,24 @@ func eventTests() []test {
 			owed, err := s.store.Unpublished(s.Context(), 0, 10)
 			require.NoError(s, err)
 			require.Empty(s, owed)
+		}},
+		{"an event that comes again changes nothing, also when Redis has forgotten it", func(s *scene) {
+			for i, task := range []string{"T-1", "T-2"} {
+				require.Equal(s, http.StatusOK, s.call(choreo, "POST", path, started(fmt.Sprint("e", i), dev, task, proj)).status)
+			}
+			s.forget()
+			a := s.call(choreo, "POST", path, started("e0", dev, "T-1", proj))
+			require.Equal(s, http.StatusOK, a.status, a.body)
+			var p client.Publication
+			require.NoError(s, json.Unmarshal([]byte(a.body), &p))
+			require.True(s, p.Known)
+			require.Empty(s, p.StreamID)
+			e, err := s.store.Engagement(s.Context(), dev)
+			require.NoError(s, err)
+			require.Equal(s, "T-2", e.Task)
+			g, err := s.bus.Gauges(s.Context())
+			require.NoError(s, err)
+			require.Zero(s, g.StreamLength, "nothing was published")
 		}},
 		{"what is probably a mistake is published with a warning", func(s *scene) {
 			for _, x := range []struct{ body, warning string }{

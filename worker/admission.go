@@ -176,6 +176,10 @@ func (r *run) reserve(ctx context.Context) error {
 	need := r.w.cfg.Memory * int64(r.toMake())
 	var free, total atomic.Int64 // as of the last look
 	wait, done := r.await(ctx, func() error {
+		if total.Load() == 0 { // it never came to the desk
+			return r.w.full(limitMemory, "Many agents ask at once, and memory comes free when another agent's work ends. An operator can let sandboxes have more (ROBOCO_SANDBOX_MEMORY_TOTAL).",
+				"the place is full: others wait for memory before this sandbox, which needs %d MiB; waited %s", need>>20, r.patience)
+		}
 		return r.w.full(limitMemory, "Memory comes free when another agent's work ends. An operator can let sandboxes have more (ROBOCO_SANDBOX_MEMORY_TOTAL) or each container less (ROBOCO_SANDBOX_MEMORY).",
 			"the place is full: this sandbox needs %d MiB of memory and %d of %d MiB are free; waited %s", need>>20, free.Load()>>20, total.Load()>>20, r.patience)
 	})

@@ -111,6 +111,9 @@ func (w *Worker) announce(ctx context.Context, e events.Event) error {
 		_, err = w.cfg.Store.EndWork(ctx, e.Subject, s.TaskID, out)
 	default: // it says nothing of an engagement
 	}
+	if errors.Is(err, state.ErrPublished) { // also when Redis has forgotten it: its time has passed
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("store event %s: %w", e.ID, err)
 	}

@@ -203,7 +203,11 @@ func (s *search) gatherProcesses() {
 func (s *search) notePasswords() {
 	s.t.Helper()
 	for _, id := range s.containers() {
-		for _, kv := range dockerLines(s.t, "inspect", "-f", "{{range .Config.Env}}{{println .}}{{end}}", id) {
+		text, err := exec.Command("docker", "inspect", "-f", "{{range .Config.Env}}{{println .}}{{end}}", id).Output()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for kv := range strings.FieldsSeq(string(text)) {
 			name, value, _ := strings.Cut(kv, "=")
 			if (name == engines.EnvPassword || name == engines.EnvAdminPassword || strings.HasSuffix(name, "_PASSWORD")) && value != "" {
 				s.secrets[value] = name + " of a container"

@@ -68,7 +68,7 @@ test: test-engine ## Everything a change must pass (REQUIRE_DOCKER=1: fail witho
 
 .PHONY: test-short
 test-short: ## The tests that need no Docker, under a minute
-	go test -short ./...
+	go test -short -parallel 8 ./... # most of their time is waiting
 
 .PHONY: race
 race: test-engine ## All tests under the race detector (needs a C compiler)

@@ -2,14 +2,12 @@ package worker_test
 
 import (
 	"context"
-	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/engines"
@@ -48,27 +46,14 @@ func newSimulated(t *testing.T, addr string, cfg workertest.SimConfig, change ..
 	t.Helper()
 	sim := workertest.NewSim(cfg)
 	t.Cleanup(sim.Close)
-	catalog := workertest.Engines(sim)
 	s := &simulated{sim: sim}
-	s.rig = &rig{t: t, redis: addr, prefix: "t"}
-	s.store = state.NewMemory(state.Catalog{Services: catalog.Names(), Features: catalog.Allowed()})
-	s.bcfg = events.Config{Cell: eventstest.Cell(), Lease: 3 * time.Second, ClaimIdle: 4 * time.Second, Line: 100 * time.Millisecond, Log: zerolog.Nop()}
-	s.cfg = worker.Config{
-		Store: s.store, Engines: catalog, Runtime: countedRuntime{sim, s}, Roles: []string{"developer", "qa"},
-		Cell: s.bcfg.Cell, Network: "sim", Enabled: true, ForceLease: true,
-		Grace: time.Hour, JanitorInterval: time.Hour, StopGrace: time.Millisecond, Beat: 100 * time.Millisecond, Drain: soon,
-		Log: zerolog.Nop(),
+	base := func(r *rig) {
+		r.cfg.Engines, r.cfg.Runtime, r.cfg.ForceLease = workertest.Engines(sim), countedRuntime{sim, s}, true
+		r.cfg.StopGrace, r.cfg.Beat, r.cfg.Drain = time.Millisecond, 100*time.Millisecond, soon
+		r.bcfg.Line = 100 * time.Millisecond
 	}
-	if os.Getenv("TEST_LOG") != "" {
-		s.cfg.Log = zerolog.New(zerolog.NewConsoleWriter()).With().Timestamp().Logger()
-	}
-	for _, f := range change {
-		f(s.rig)
-	}
-	s.bcfg.Patience = s.cfg.QueueTimeout
-	s.bus = s.newBus(t)
-	s.rdb = redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = s.rdb.Close() })
+	patience := func(r *rig) { r.bcfg.Patience = r.cfg.QueueTimeout }
+	s.rig = prepare(t, addr, slices.Concat([]func(*rig){base}, change, []func(*rig){patience})...)
 	return s
 }
 

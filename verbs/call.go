@@ -2,9 +2,11 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -124,6 +126,9 @@ func (g *Gateway) admit(r *http.Request, rt route, c *call) error {
 // body reads the whole body, whatever its content type says. It is bounded by MaxBody.
 func body(r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(r.Body)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &client.InputError{Problem: "the body did not arrive in time"}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the body: %w", err)
 	}

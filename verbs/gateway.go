@@ -36,6 +36,7 @@ type Config struct {
 	RequestLimit  time.Duration // of one request_sandbox; 1080 s
 	AcceptTimeout time.Duration // the bus's: a request that nobody accepted by then is refused; 10 s
 	LogsTimeout   time.Duration // for a worker to read logs; 10 s
+	BodyWithin    time.Duration // a request's body must have arrived by then, whoever sends it; 30 s
 	KeepAlive     time.Duration // between comments on a quiet event stream; 15 s
 	ProgressEvery time.Duration // MCP progress is notified at least this often; 5 s
 	MaxBody       int64         // bytes of a request's body; 64 KiB
@@ -85,6 +86,7 @@ func (c Config) withDefaults() Config {
 		{&c.RequestLimit, client.RequestLimit},
 		{&c.AcceptTimeout, 10 * time.Second},
 		{&c.LogsTimeout, 10 * time.Second},
+		{&c.BodyWithin, 30 * time.Second},
 		{&c.KeepAlive, 15 * time.Second},
 		{&c.ProgressEvery, 5 * time.Second},
 	} {
@@ -133,7 +135,13 @@ func New(cfg Config) (*Gateway, error) {
 }
 
 // Handler serves every path. Calls may last as long as RequestLimit: the server should have no write timeout.
-func (g *Gateway) Handler() http.Handler { return g.mux }
+func (g *Gateway) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A body that never comes would hold the connection for ever; what waits for a provision takes this off (mayLast).
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.cfg.BodyWithin))
+		g.mux.ServeHTTP(w, r)
+	})
+}
 
 // Run reads this gateway's inbox and keeps its caches small, until ctx ends; then it returns nil.
 func (g *Gateway) Run(ctx context.Context) error {

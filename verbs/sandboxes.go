@@ -13,6 +13,7 @@ import (
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 )
 
 // ownSandbox answers GET /api/v1/sandbox: the caller's own, from the record, which it slides. No container is looked at.
@@ -103,7 +104,14 @@ func (g *Gateway) removeSandbox(w http.ResponseWriter, r *http.Request, c *call)
 		return fmt.Errorf("look for the sandbox of %s: %w", slug, err)
 	}
 	if !known.Known && known.Owner == "" && known.Epoch == "" {
-		return notFound("a sandbox of "+slug, "GET /api/v1/sandboxes lists those that live.")
+		// Redis may have lost what it knew, while containers live on: an agent that the store knows may have some.
+		_, err := g.cfg.Store.Agent(r.Context(), slug)
+		if errors.Is(err, state.ErrNotFound) {
+			return notFound("a sandbox of "+slug, "GET /api/v1/sandboxes lists those that live.")
+		}
+		if err != nil {
+			return fmt.Errorf("look for agent %s: %w", slug, err)
+		}
 	}
 	if err := g.publishRemoval(r.Context(), c, slug, "removed by an operator"); err != nil {
 		return err

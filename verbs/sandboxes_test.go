@@ -72,6 +72,13 @@ func sandboxTests() []test {
 			require.Len(s, s.call(dev, "POST", requestPath, "").env.Evidence, 3, "the engagement stays")
 			require.Equal(s, 2, s.worker.provisions(dev))
 		}},
+		{"an agent's sandbox can be removed when Redis has forgotten the agent", func(s *scene) {
+			s.forget()
+			require.NoError(s, s.as(ops).RemoveSandbox(s.Context(), dev))
+			a, err := s.bus.Agent(s.Context(), dev)
+			require.NoError(s, err)
+			require.NotEmpty(s, a.Ended, "what was made before has ended")
+		}},
 		{"removing what nobody knows is 404, a bad slug 422", func(s *scene) {
 			s.refused(s.call(ops, "DELETE", "/api/v1/sandboxes/nobody", ""), http.StatusNotFound, client.CodeNotFound)
 			s.refused(s.call(ops, "DELETE", "/api/v1/sandboxes/Bad_Slug", ""), http.StatusUnprocessableEntity, client.CodeInvalidInput)

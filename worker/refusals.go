@@ -56,7 +56,10 @@ func classify(err error) *events.Refusal {
 		r.Message = "Postgres (the state store) cannot be reached: " + r.Message
 	case errors.Is(err, engines.ErrUnavailable):
 		r.Message = "The container engine does not answer, so nothing is known of the sandbox: " + r.Message
-	case errors.Is(err, errNotReady), errors.Is(err, errUnsettled):
+	case errors.Is(err, errNotReady):
+	case errors.Is(err, errUnsettled):
+		r.Remediate += " If it stays so, a database that Redis has forgotten is there and does not answer its first password: " +
+			"end the work, and it goes, or have an operator remove the sandbox (sandbox rm)."
 	default:
 		r.Retryable, r.RetryAfterMS = false, 0
 		r.Remediate = "Trying again will not help by itself: an operator should look at the cause named in the message."

@@ -154,6 +154,7 @@ func (m *machine) publish(p publication, x string) string {
 	case p.kind == events.WorkEnded, p.kind == events.AgentStopped, changed:
 		m.ended = x
 		m.drop()
+		clear(m.fate) // the watermark says it all
 	}
 	m.engage(p, changed)
 	if p.kind == events.SandboxRequested {

@@ -235,10 +235,12 @@ local function drop()
   count()
 end
 
--- stop raises the watermark: everything born up to x has ended.
+-- stop raises the watermark: everything born up to x has ended. That says of every container known so far what its fate says,
+-- and for ever, so the fates go: an agent that is always at work would gather them without end.
 local function stop(x, kind)
   if after(x) then call('HSET', AGENT, 'ended', x) end
   drop()
+  call('DEL', FATE)
   audit_log('end', 'id', x, 'typ', kind)
 end
 

@@ -31,6 +31,12 @@ func main() {
 	}
 }
 
+// What the product keeps for an hour and for a day.
+const (
+	replyTTL = 2 * time.Second
+	remember = 4 * time.Second
+)
+
 // run soaks, prints the table, and reports whether everything stayed flat.
 func run(ctx context.Context, args []string, out, progress io.Writer) (flat bool, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
@@ -55,7 +61,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (flat bool
 	defer sim.Close()
 	s, err := system.Start(ctx, system.Config{
 		Redis: redis.Addr(), Runtime: sim, Engines: workertest.Engines(sim), Network: "simulated", Workers: o.workers,
-		Bus:    events.Config{Cell: "soak", ReplyTTL: 2 * time.Second, Remember: 4 * time.Second, TTL: time.Minute},
+		Bus:    events.Config{Cell: "soak", ReplyTTL: replyTTL, Remember: remember, TTL: time.Hour},
 		Change: func(c *worker.Config) { c.JanitorInterval, c.Retain, c.ForceLease = time.Second, time.Second, true },
 	})
 	if err != nil {

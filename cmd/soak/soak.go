@@ -7,10 +7,8 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,13 +26,12 @@ type options struct {
 	within                float64
 }
 
-// look is what the system took at one moment.
+// look is what the system took at rest, after a tenth of the requests.
 type look struct {
-	tenth       int
-	memory      int64 // of Redis, bytes
-	goroutines  int64
-	files       int64 // open in this process: connections, mostly
-	keys, waits int64 // in Redis; and entries in the work stream
+	memory     int64 // of Redis, bytes
+	goroutines int64
+	files      int64 // open in this process: connections, mostly
+	keys       int64 // in Redis
 }
 
 // soak is one run.
@@ -43,10 +40,9 @@ type soak struct {
 	system *system.System
 	rdb    *redis.Client
 	asked  atomic.Int64
-
-	mu    sync.Mutex
-	looks []look
-	took  time.Duration
+	agents []*agent
+	looks  []look // one for each tenth
+	took   time.Duration
 }
 
 func newSoak(o options, s *system.System, addr string) *soak {
@@ -55,8 +51,43 @@ func newSoak(o options, s *system.System, addr string) *soak {
 
 func (s *soak) close() { _ = s.rdb.Close() }
 
+// tenths is how many times the system is let come to rest, and looked at.
+const tenths = 10
+
 // live lets the agents live until all requests were answered; the first that fails ends the run.
 func (s *soak) live(ctx context.Context, progress io.Writer) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	for tenth := range int64(tenths) {
+		began := time.Now()
+		g, gctx := errgroup.WithContext(ctx)
+		for _, a := range s.agents {
+			g.Go(func() error {
+				for s.asked.Load() < s.requests*(tenth+1)/tenths {
+					if err := a.work(gctx); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		s.took += time.Since(began)
+		fmt.Fprintf(progress, "%d requests answered\n", s.asked.Load())
+		l, err := s.rest(ctx)
+		if err != nil {
+			return err
+		}
+		s.looks = append(s.looks, l)
+	}
+	return nil
+}
+
+// begin makes the project and the agents.
+func (s *soak) begin(ctx context.Context) error {
 	operator, err := s.system.Client(s.system.Operator)
 	if err != nil {
 		return err
@@ -73,85 +104,62 @@ func (s *soak) live(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	watching, stop := context.WithCancel(ctx)
-	watched := make(chan error, 1)
-	go func() { watched <- s.watch(watching, progress) }()
-	g, gctx := errgroup.WithContext(ctx)
-	for i := range s.agents {
-		g.Go(func() error { return s.agent(gctx, chief, "a"+strconv.Itoa(i)) })
-	}
-	err = g.Wait()
-	s.took = time.Since(began)
-	stop()
-	if werr := <-watched; err == nil {
-		err = werr
-	}
-	return err
-}
-
-// agent works on one task after the other: a provision, its hits, the end.
-func (s *soak) agent(ctx context.Context, chief *client.Client, slug string) error {
-	token, err := s.system.Agent(ctx, slug, "developer")
-	if err != nil {
-		return err
-	}
-	dev, err := s.system.Client(token)
-	if err != nil {
-		return err
-	}
-	for task := 1; s.asked.Load() < s.requests; task++ {
-		data, err := json.Marshal(map[string]string{"task_id": "T-" + strconv.Itoa(task), "project": "soak", "owner": "lease"})
-		if err != nil {
-			return fmt.Errorf("encode: %w", err)
+	for i := range s.options.agents {
+		a := &agent{soak: s, chief: chief, slug: "a" + strconv.Itoa(i)}
+		if token, err = s.system.Agent(ctx, a.slug, "developer"); err != nil {
+			return err
 		}
-		_, err = chief.PublishEvent(ctx, client.Event{ID: uuid.NewString(), Source: "soak", Type: "work.started", Subject: slug, Data: data})
-		if err != nil {
-			return fmt.Errorf("begin work of %s: %w", slug, err)
+		if a.dev, err = s.system.Client(token); err != nil {
+			return err
 		}
-		for range s.hits + 1 {
-			if _, err := dev.RequestSandbox(ctx, client.SandboxRequest{}, nil); err != nil {
-				return fmt.Errorf("request of %s: %w", slug, err)
-			}
-			s.asked.Add(1)
-		}
-		if _, err := dev.EndWork(ctx, "i_am_done", ""); err != nil {
-			return fmt.Errorf("end work of %s: %w", slug, err)
-		}
+		s.agents = append(s.agents, a)
 	}
 	return nil
 }
 
-// watch looks four times a second.
-func (s *soak) watch(ctx context.Context, progress io.Writer) error {
-	t := time.NewTicker(250 * time.Millisecond)
-	defer t.Stop()
-	told := -1
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		}
-		l, err := s.look(ctx)
-		if ctx.Err() != nil || s.asked.Load() >= s.requests { // the last ones to finish are fewer and fewer
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		s.looks = append(s.looks, l)
-		s.mu.Unlock()
-		if l.tenth > told {
-			told = l.tenth
-			fmt.Fprintf(progress, "%d requests answered\n", s.asked.Load())
-		}
-	}
+// agent works on one task after the other.
+type agent struct {
+	*soak
+	chief, dev *client.Client
+	slug       string
+	tasks      int
 }
 
-func (s *soak) look(ctx context.Context) (l look, err error) {
-	l.tenth = int(min(s.asked.Load()*10/s.requests, 9))
+// work is one task: a provision, its hits, the end.
+func (a *agent) work(ctx context.Context) error {
+	a.tasks++
+	data, err := json.Marshal(map[string]string{"task_id": "T-" + strconv.Itoa(a.tasks), "project": "soak", "owner": "lease"})
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = a.chief.PublishEvent(ctx, client.Event{ID: uuid.NewString(), Source: "soak", Type: "work.started", Subject: a.slug, Data: data})
+	if err != nil {
+		return fmt.Errorf("begin work of %s: %w", a.slug, err)
+	}
+	for range a.hits + 1 {
+		if _, err := a.dev.RequestSandbox(ctx, client.SandboxRequest{}, nil); err != nil {
+			return fmt.Errorf("request of %s: %w", a.slug, err)
+		}
+		a.asked.Add(1)
+	}
+	if _, err := a.dev.EndWork(ctx, "i_am_done", ""); err != nil {
+		return fmt.Errorf("end work of %s: %w", a.slug, err)
+	}
+	return nil
+}
+
+// rest waits until what is kept for a while has lapsed, and the stream is empty, and looks.
+func (s *soak) rest(ctx context.Context) (l look, err error) {
+	t := time.NewTimer(remember + replyTTL)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return l, fmt.Errorf("soak: %w", ctx.Err())
+	case <-t.C:
+	}
+	if waits, err := s.rdb.XLen(ctx, "{soak}:events").Result(); err != nil || waits > 0 {
+		return l, fmt.Errorf("%d entries are left in the stream at rest (%w)", waits, err)
+	}
 	text, err := s.rdb.Info(ctx, "memory").Result()
 	if err != nil {
 		return l, fmt.Errorf("ask redis: %w", err)
@@ -166,9 +174,6 @@ func (s *soak) look(ctx context.Context) (l look, err error) {
 	if l.keys, err = s.rdb.DBSize(ctx).Result(); err != nil {
 		return l, fmt.Errorf("ask redis: %w", err)
 	}
-	if l.waits, err = s.rdb.XLen(ctx, "{soak}:events").Result(); err != nil {
-		return l, fmt.Errorf("ask redis: %w", err)
-	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return l, fmt.Errorf("count open files: %w", err)
@@ -177,50 +182,33 @@ func (s *soak) look(ctx context.Context) (l look, err error) {
 	return l, nil
 }
 
-// median of one figure over a tenth.
-func (s *soak) median(tenth int, of func(look) int64) int64 {
-	var all []int64
-	for _, l := range s.looks {
-		if l.tenth == tenth {
-			all = append(all, of(l))
-		}
-	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
-}
-
-// report prints the median of each tenth, and says whether the last is flat against the first.
+// report prints what each tenth left, and says whether the last is flat against the first.
 func (s *soak) report(out io.Writer) (flat bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprintf(out, "%d requests of %d agents in %s (%.0f a second), every one answered\n\n", s.asked.Load(), s.agents, s.took.Round(time.Second), float64(s.asked.Load())/s.took.Seconds())
-	fmt.Fprintf(out, "| median of a tenth | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | last to first |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	flat = true
+	fmt.Fprintf(out, "%d requests of %d agents in %s (%.0f a second), every one answered\n\n", s.asked.Load(), len(s.agents), s.took.Round(time.Second), float64(s.asked.Load())/s.took.Seconds())
+	fmt.Fprintf(out, "| at rest after tenth | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | last to first |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	var grew []string
 	for _, f := range []struct {
-		name   string
-		of     func(look) int64
-		judged bool
+		name string
+		of   func(look) int64
 	}{
-		{"Redis's memory, KiB", func(l look) int64 { return l.memory >> 10 }, true},
-		{"goroutines", func(l look) int64 { return l.goroutines }, true},
-		{"open files", func(l look) int64 { return l.files }, true},
-		{"keys in Redis", func(l look) int64 { return l.keys }, false},
-		{"entries in the stream", func(l look) int64 { return l.waits }, false},
+		{"Redis's memory, KiB", func(l look) int64 { return l.memory >> 10 }},
+		{"keys in Redis", func(l look) int64 { return l.keys }},
+		{"goroutines", func(l look) int64 { return l.goroutines }},
+		{"open files", func(l look) int64 { return l.files }},
 	} {
 		fmt.Fprintf(out, "| %s ", f.name)
-		for tenth := range 10 {
-			fmt.Fprintf(out, "| %d ", s.median(tenth, f.of))
+		for _, l := range s.looks {
+			fmt.Fprintf(out, "| %d ", f.of(l))
 		}
-		first, last := s.median(0, f.of), s.median(9, f.of)
+		first, last := f.of(s.looks[0]), f.of(s.looks[tenths-1])
 		change := 100 * (float64(last)/float64(max(first, 1)) - 1)
 		fmt.Fprintf(out, "| %+.1f %% |\n", change)
-		if f.judged && (change > s.within || first == 0) {
-			flat = false
-			fmt.Fprintf(out, "\n%s grew by more than %.0f %%\n", f.name, s.within)
+		if change > s.within {
+			grew = append(grew, f.name)
 		}
 	}
-	return flat
+	if len(grew) > 0 {
+		fmt.Fprintf(out, "\ngrew by more than %.0f %%: %s\n", s.within, strings.Join(grew, ", "))
+	}
+	return len(grew) == 0
 }

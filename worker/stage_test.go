@@ -119,6 +119,21 @@ func (c *cues) on(step string, f func(arg string) error) *cues {
 	return c
 }
 
+// always meets a step with f each time, until no is called: others than the one that a schedule waits for may come by.
+func (c *cues) always(step string, f func(arg string) error) *cues {
+	return c.on(step, func(arg string) error {
+		c.always(step, f)
+		return f(arg)
+	})
+}
+
+// no forgets the cues of a step.
+func (c *cues) no(step string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.at, step)
+}
+
 // meet runs the next function of a step, if there is one.
 func (c *cues) meet(step, arg string) error {
 	c.mu.Lock()

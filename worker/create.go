@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +36,7 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 		return fmt.Errorf("start %s: %w", l.Name, err)
 	}
 	r.log.phase("create", t)
-	access, err := r.prove(ctx, e, id, l, features)
+	access, err := r.proof().prove(ctx, e, id, l, features)
 	if err != nil {
 		return err
 	}
@@ -55,13 +54,18 @@ func (r *run) launch(e engines.Engine, name string, features []string, replaces 
 	if replaces {
 		name += "-" + r.epoch
 	}
+	return r.w.launch(e, name, features, r.launchLabels(e.Name))
+}
+
+// launch is a container of an engine with these features active, and passwords of its own.
+func (w *Worker) launch(e engines.Engine, name string, features []string, labels map[string]string) engines.Launch {
 	return engines.Launch{
 		Spec: e.Describe(engines.Order{
-			Image: e.Image(features), Features: features, Memory: r.w.cfg.Memory,
+			Image: e.Image(features), Features: features, Memory: w.cfg.Memory,
 			Password: newPassword(), AdminPassword: newPassword(),
 		}),
-		Name: name, Labels: r.launchLabels(e.Name), Network: r.w.cfg.Network,
-		Memory: r.w.cfg.Memory, NanoCPUs: r.w.cfg.NanoCPUs, Pids: r.w.cfg.Pids, Loopback: r.w.cfg.Loopback,
+		Name: name, Labels: labels, Network: w.cfg.Network,
+		Memory: w.cfg.Memory, NanoCPUs: w.cfg.NanoCPUs, Pids: w.cfg.Pids, Loopback: w.cfg.Loopback,
 	}
 }
 
@@ -105,105 +109,6 @@ func (r *run) pull(ctx context.Context, e engines.Engine, image string) error {
 		return &imageError{engine: e, image: image, cause: err}
 	}
 	return nil
-}
-
-// prove waits until the server can be worked with: it answers its administrator, its features are active, and it
-// answers the agent. A container that exits meanwhile is an error at once.
-func (r *run) prove(ctx context.Context, e engines.Engine, id string, l engines.Launch, features []string) (engines.Access, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, e.ReadyWithin, fmt.Errorf("%s was %w: no authenticated answer within %s", e.Name, errNotReady, e.ReadyWithin))
-	defer cancel()
-	ctx, exited := context.WithCancelCause(ctx)
-	var watching together
-	watching.Go(func() {
-		if code, err := r.w.cfg.Runtime.WaitExit(ctx, id); err == nil {
-			exited(r.exitError(context.WithoutCancel(ctx), e.Name, id, code, l))
-		}
-	})
-	access, err := r.makeReady(ctx, e, id, features)
-	if err != nil && ctx.Err() == nil { // a connection that broke may be the first sign of an exit: wait for the other
-		t := time.NewTimer(500 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
-		t.Stop()
-	}
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	exited(nil)
-	watching.Wait()
-	return access, err
-}
-
-// exitError says why a container stopped; its log tail has every password of it blanked.
-func (r *run) exitError(ctx context.Context, engine, id string, code int, l engines.Launch) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	x := &engines.ExitError{Engine: engine, ExitCode: code}
-	if c, err := r.w.cfg.Runtime.Inspect(ctx, id); err == nil {
-		x.OOMKilled = c.OOMKilled
-	}
-	if text, err := r.w.cfg.Runtime.Logs(ctx, id, 20); err == nil {
-		x.LogTail = blank(strings.TrimSpace(text), l.Env[engines.EnvPassword], l.Env[engines.EnvAdminPassword])
-	}
-	return x
-}
-
-// makeReady polls until the administrator is answered, then activates, verifies and probes as the agent.
-func (r *run) makeReady(ctx context.Context, e engines.Engine, id string, features []string) (engines.Access, error) {
-	r.tell(ctx, events.Progress{Stage: events.StageProbing, Engine: e.Name})
-	c, err := r.w.cfg.Runtime.Inspect(ctx, id)
-	if err != nil {
-		return engines.Access{}, fmt.Errorf("inspect a new %s: %w", e.Name, err)
-	}
-	t := time.Now()
-	access, err := awaitUp(ctx, e, c)
-	r.log.phase("probe", t)
-	if err != nil {
-		return access, err
-	}
-	t = time.Now()
-	if len(features) > 0 {
-		r.tell(ctx, events.Progress{Stage: events.StageActivating, Engine: e.Name})
-	}
-	if err := e.Activate(ctx, access, features); err != nil {
-		return access, fmt.Errorf("activate %s: %w", list(features), err)
-	}
-	if err := e.Verify(ctx, access, features); err != nil {
-		return access, fmt.Errorf("verify %s: %w", list(features), err)
-	}
-	if err := e.Probe(ctx, access); err != nil {
-		return access, fmt.Errorf("probe as the agent: %w", err)
-	}
-	r.log.phase("activate", t)
-	return access, nil
-}
-
-// awaitUp asks each address in turn until one answers; the pause between rounds grows from 3 to 25 ms.
-func awaitUp(ctx context.Context, e engines.Engine, c engines.Container) (engines.Access, error) {
-	if len(c.Addrs) == 0 {
-		// It has no address when it is not running: what WaitExit says will be the cause.
-		return engines.Access{}, fmt.Errorf("container %s has no address", c.Name)
-	}
-	limit := 5 * time.Second
-	if len(c.Addrs) > 1 {
-		limit = time.Second // an address that does not lead there must not keep the other one waiting
-	}
-	for wait := 3 * time.Millisecond; ; wait = min(wait*3/2, 25*time.Millisecond) {
-		for _, addr := range c.Addrs {
-			a := accessTo(c, addr)
-			actx, cancel := context.WithTimeout(ctx, limit)
-			err := e.Up(actx, a)
-			cancel()
-			if err == nil {
-				return a, nil
-			}
-		}
-		if err := pause(ctx, wait); err != nil {
-			return engines.Access{}, err
-		}
-	}
 }
 
 // swapNames gives a proven replacement the name, under a lease that was proven just before. Every step can be the
@@ -261,12 +166,4 @@ func (r *run) supersede(ctx context.Context, id string) {
 	if _, err := r.w.remove(context.WithoutCancel(ctx), id, r.epoch, reasonSuperseded); err != nil {
 		r.w.cfg.Log.Warn().Err(err).Str("container", id).Msg("a superseded container is left to the janitor")
 	}
-}
-
-// blank takes secrets out of a text that people will read.
-func blank(text string, secrets ...string) string {
-	for _, s := range slices.DeleteFunc(secrets, func(s string) bool { return s == "" }) {
-		text = strings.ReplaceAll(text, s, "********")
-	}
-	return text
 }

@@ -54,6 +54,8 @@ type Puller interface {
 	// all callers in this process: the first caller's end does not end the others' pull. While it waits for its turn, progress
 	// tells its place in the line. Failures are *engines.PullError.
 	EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error
+	// ImageID is the content's digest behind an image's name, without a pull; ErrNotFound when it is not there.
+	ImageID(ctx context.Context, image string) (string, error)
 }
 
 // Host describes the machine behind the container engine.

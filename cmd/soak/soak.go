@@ -73,7 +73,7 @@ func (s *soak) live(ctx context.Context, progress io.Writer) error {
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return err
+			return err //nolint:wrapcheck // it is the agent's own
 		}
 		s.took += time.Since(began)
 		fmt.Fprintf(progress, "%d requests answered\n", s.asked.Load())

@@ -44,6 +44,17 @@ func (r *Runtime) EnsureImage(ctx context.Context, ref string, progress func(eng
 	return r.join(ref, reference.TagNameOnly(named).String()).wait(ctx, ref, progress)
 }
 
+// ImageID is the content's digest behind an image's name, without a pull; ErrNotFound when it is not there.
+func (r *Runtime) ImageID(ctx context.Context, ref string) (string, error) {
+	ctx, cancel := r.limit(ctx)
+	defer cancel()
+	found, err := r.cli.ImageInspect(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("inspect image %s: %w", ref, classify(err))
+	}
+	return found.ID, nil
+}
+
 func (r *Runtime) hasImage(ctx context.Context, ref string) error {
 	ctx, cancel := r.limit(ctx)
 	defer cancel()

@@ -70,6 +70,12 @@ func TestPullIsShared(t *testing.T) {
 	asked := g.requests.Load()
 	require.NoError(t, b.EnsureImage(t.Context(), image, func(engines.PullProgress) { t.Error("progress of an image that is there") }))
 	require.Equal(t, asked, g.requests.Load(), "what is there is not pulled")
+
+	id, err := b.ImageID(t.Context(), image)
+	require.NoError(t, err)
+	require.Regexp(t, "^sha256:[0-9a-f]{64}$", id)
+	_, err = b.ImageID(t.Context(), image+"-not")
+	require.ErrorIs(t, err, engines.ErrNotFound)
 }
 
 // The engine is asked once, whatever the number of callers and however they write the reference. (That a registry is

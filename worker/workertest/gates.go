@@ -92,6 +92,10 @@ func (g *gatedRuntime) EnsureImage(ctx context.Context, image string, progress f
 	return g.call(func() error { return g.sim.EnsureImage(ctx, image, progress) })
 }
 
+func (g *gatedRuntime) ImageID(ctx context.Context, image string) (string, error) {
+	return asked(g, func() (string, error) { return g.sim.ImageID(ctx, image) })
+}
+
 func (g *gatedRuntime) EnsureNetwork(ctx context.Context, name string) error {
 	return g.call(func() error { return g.sim.EnsureNetwork(ctx, name) })
 }

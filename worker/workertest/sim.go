@@ -58,6 +58,7 @@ type Sim struct {
 	lastStart time.Time
 	faults    faults
 	pulls     map[string]*pull
+	tags      map[string]int // how often an image's name was given to another content
 
 	closing chan struct{}
 	wg      sync.WaitGroup
@@ -91,7 +92,7 @@ func NewSim(cfg SimConfig) *Sim {
 		cfg: cfg, dice: NewDice(cfg.Seed, 1),
 		boxes: map[string]*box{}, names: map[string]string{}, agents: map[string]string{}, networks: map[string]bool{},
 		feeds: map[*feed]struct{}{}, truth: newTruth(), faults: faults{slow: map[string]time.Duration{}},
-		pulls: map[string]*pull{}, closing: make(chan struct{}),
+		pulls: map[string]*pull{}, tags: map[string]int{}, closing: make(chan struct{}),
 	}
 }
 

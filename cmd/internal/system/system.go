@@ -105,7 +105,9 @@ func (s *System) part(f func() error) {
 // bus gives each part clients of its own, as processes of its own would have.
 func (s *System) bus(ctx context.Context, cfg Config) (*events.Bus, error) {
 	// Full pools from the start: what grows later is no pool that warms up.
-	open := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: cfg.Redis, PoolSize: 16, MinIdleConns: 16}) }
+	open := func() *redis.Client {
+		return redis.NewClient(&redis.Options{Addr: cfg.Redis, PoolSize: 16, MinIdleConns: 16})
+	}
 	calls, blocking := open(), open()
 	s.clients = append(s.clients, calls, blocking)
 	bus := events.New(calls, blocking, cfg.Bus)

@@ -76,6 +76,10 @@ func (d runtime) EnsureImage(ctx context.Context, image string, progress func(en
 	})
 }
 
+func (d runtime) ImageID(ctx context.Context, image string) (string, error) {
+	return through(d.p, "engine.imageid", func() (string, error) { return d.r.ImageID(ctx, image) })
+}
+
 func (d runtime) EnsureNetwork(ctx context.Context, name string) error {
 	return d.p.around("engine.ensurenetwork", func() error { return d.r.EnsureNetwork(ctx, name) })
 }

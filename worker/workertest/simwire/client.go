@@ -193,6 +193,12 @@ func (c *Client) HostID(ctx context.Context) (string, error) {
 	return f.Text, err
 }
 
+// ImageID is the digest behind an image's name.
+func (c *Client) ImageID(ctx context.Context, image string) (string, error) {
+	f, err := c.ask(ctx, "imageid", call{Name: image}, nil)
+	return f.Text, err
+}
+
 // Ping is nil when the engine answers.
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := c.ask(ctx, "ping", call{}, nil)

@@ -72,8 +72,9 @@ func methods() map[string]method {
 		"named": list(func(ctx context.Context, r worker.Runtime, c call) ([]engines.Container, error) {
 			return r.ListNamed(ctx, c.Name)
 		}),
-		"logs": text(func(ctx context.Context, r worker.Runtime, c call) (string, error) { return r.Logs(ctx, c.ID, c.Lines) }),
-		"host": text(func(ctx context.Context, r worker.Runtime, _ call) (string, error) { return r.HostID(ctx) }),
+		"logs":    text(func(ctx context.Context, r worker.Runtime, c call) (string, error) { return r.Logs(ctx, c.ID, c.Lines) }),
+		"host":    text(func(ctx context.Context, r worker.Runtime, _ call) (string, error) { return r.HostID(ctx) }),
+		"imageid": text(func(ctx context.Context, r worker.Runtime, c call) (string, error) { return r.ImageID(ctx, c.Name) }),
 		"capacity": func(ctx context.Context, r worker.Runtime, _ call, _ func(frame)) (frame, error) {
 			c, err := r.Capacity(ctx)
 			return frame{Capacity: &c}, err

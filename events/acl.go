@@ -11,7 +11,7 @@ import (
 // WorkerACL is what a worker's user may do: just the commands that it sends, on this cell's keys alone.
 func WorkerACL(cell string) []string {
 	return rules("~{"+cell+"}:*", both("del", "hdel", "hset", "hsetnx", "srem"),
-		"hkeys", "hexists", "hincrby", "zcard", "zscore", "zremrangebyscore",
+		"hkeys", "hexists", "hincrby", "zcard", "zscore", "zremrangebyscore", "rpush", "lrange", "lrem",
 		"xack", "xreadgroup", "xclaim", "xautoclaim", "xgroup|delconsumer")
 }
 

@@ -1,4 +1,4 @@
--- adopt: a live container of a live owner, which Redis has forgotten, is recorded again.
+-- adopt: a live container of a live owner, which Redis has forgotten, is recorded again, and its claim with it.
 -- ARGV as in fate.lua; ARGV 3: the entry (JSON). Returns OK or fate.lua's verdict.
 local v = verdict()
 if v ~= 'LOST' then return v end
@@ -10,6 +10,9 @@ call('HSETNX', AGENT, 'owner', args.owner)
 if args.owner ~= 'lease' then call('HSET', AGENT, 'owned', 1) end
 call('HSET', RECORD, args.engine, ARGV[3])
 mark(args.id, 'recorded')
+if args.pooled == 1 and not claimed(args.id) then
+  claim(args.id, 'epoch', args.epoch, 'born', args.born, 'task', args.task, 'project', args.project, 'owner', args.owner)
+end
 slide()
 shelter(cjson.decode(ARGV[3]).host)
 audit_log('adopt', 'own', call('HGET', AGENT, 'owner') or '', 'e', args.engine, 'c', args.id, 'born', args.born, 'feats', table.concat(cjson.decode(ARGV[3]).features, ','))

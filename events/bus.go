@@ -83,7 +83,7 @@ func New(rdb, blocking redis.UniversalClient, cfg Config) *Bus {
 	cfg = cfg.withDefaults()
 	b := &Bus{calls: rdb, blocking: blocking, cfg: cfg, scripts: load(cfg.Audit)}
 	text, err := json.Marshal(settings{
-		Group: group, Parked: parked, Lined: lined, Inbox: b.inboxKey(""),
+		Group: group, Parked: parked, Lined: lined, Inbox: b.inboxKey(""), Claim: b.claimKey(""),
 		Lease: cfg.Lease.Milliseconds(), ClaimIdle: cfg.ClaimIdle.Milliseconds(), Park: cfg.Park.Milliseconds(),
 		TTL: cfg.TTL.Milliseconds(), ReplyTTL: cfg.ReplyTTL.Milliseconds(), Remember: cfg.Remember.Milliseconds(),
 		Accept: cfg.Accept.Milliseconds(), Attempts: cfg.Attempts, StreamCap: cfg.StreamCap, AgentCap: cfg.AgentCap,

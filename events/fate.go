@@ -17,6 +17,8 @@ type Found struct {
 	Epoch, Born      string
 	Tenancy          Tenancy // of its labels, or its claim
 	FirstLife        bool
+	// Pooled: it came from a pool. Where its claim has become another's it is Busy; adopted, it has its claim again.
+	Pooled bool
 }
 
 // Present is what the caller knows of the agent outside Redis.
@@ -35,6 +37,7 @@ const (
 	FateLost     Fate = "LOST"     // adopt it
 	FateDead     Fate = "DEAD"     // revoked for ever: remove it by ID, at once
 	FateAdopted  Fate = "OK"       // of Adopt alone: it is recorded now
+	FateClaimed  Fate = "CLAIMED"  // of Retire alone: hands off, an agent has it
 )
 
 type fateArgs struct {
@@ -47,6 +50,7 @@ type fateArgs struct {
 	Project      string `json:"project"`
 	Owner        string `json:"owner"`
 	FirstLife    int    `json:"first_life"`
+	Pooled       int    `json:"pooled"`
 	OwnEpoch     string `json:"own_epoch"`
 	AliveTask    string `json:"alive_task"`
 	AliveProject string `json:"alive_project"`
@@ -61,6 +65,9 @@ func (f Found) args(ownEpoch string, p Present) fateArgs {
 	}
 	if f.FirstLife {
 		a.FirstLife = 1
+	}
+	if f.Pooled {
+		a.Pooled = 1
 	}
 	return a
 }

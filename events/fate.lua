@@ -1,7 +1,9 @@
 -- fate: shared by revoke and adopt: what is to become of a container that somebody has come upon.
 -- ARGV 2: engine, id, epoch, born, task, project, owner (the container's), first_life (1 or 0), own_epoch (the caller's, or ''),
---   alive_task, alive_project (the engagement in the durable store, for when the hash has lost it), alive (the live owner).
+--   pooled (1: it came from a pool, so it has a claim unless Redis has forgotten it), alive_task, alive_project (the engagement in the durable store, for when the hash has lost it), alive (the live owner).
 local function verdict()
+  -- Claimed for another by now, or about to be removed by who tends the pool.
+  if args.pooled == 1 and claimed(args.id) and call('HGET', cfg.claim .. args.id, 'slug') ~= args.slug then return 'BUSY' end
   local r = entry(args.engine)
   if r and r.id == args.id then return leased() and 'BUSY' or 'RECORDED' end
   if not after(args.born) or call('HGET', FATE, args.id) == 'revoked' then return 'DEAD' end

@@ -1,5 +1,7 @@
 package events
 
+import "strings"
+
 // group is the one consumer group of the work stream; parked is the consumer that holds entries which wait for a lease
 // to end, or for a new reader; lined holds those that wait until a worker has room for a run. Nobody reads under these names.
 const (
@@ -15,11 +17,18 @@ func (b *Bus) stream() string              { return b.key("events") }
 func (b *Bus) agentKey(slug string) string { return b.key("agent:" + slug) }
 func (b *Bus) requestKey(id string) string { return b.key("request:" + id) }
 func (b *Bus) inboxKey(name string) string { return b.key("inbox:" + name) }
+func (b *Bus) claimKey(id string) string   { return b.key("claim:" + id) }
+func (b *Bus) claimsKey(s string) string   { return b.key("claims:" + s) }
 func (b *Bus) switchKey() string           { return b.key("flag:sandbox_db_enabled") }
 
 // ReplyStream is the key an agent with Redis access may read its replies from.
 func (b *Bus) ReplyStream(slug, requestID string) string {
 	return b.key("reply:" + slug + ":" + requestID)
+}
+
+// poolKey is the list of a pool's containers.
+func (b *Bus) poolKey(p Pool) string {
+	return b.key(strings.Join([]string{"pool", p.Host, p.Engine, p.Make, strings.Join(p.Features, ",")}, ":"))
 }
 
 // keys is the KEYS list of every script, in the order that prelude.lua unpacks.
@@ -39,5 +48,6 @@ func (b *Bus) keys(slug, requestID, eventID string) []string {
 		b.key("audit"),
 		b.key("live"),
 		b.key("letters"),
+		b.claimsKey(slug),
 	}
 }

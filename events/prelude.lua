@@ -2,13 +2,13 @@
 --
 -- KEYS are the same list everywhere (keys.go), so that all of them lie in one slot of a cluster:
 --   1 events, 2 agent, 3 record, 4 replies, 5 fate, 6 waiting, 7 request, 8 reply, 9 published, 10 dead, 11 agents, 12 audit,
---   13 live, 14 letters
+--   13 live, 14 letters, 15 claims; from 16 on what the transition itself says
 -- ARGV: 1 the cell's settings, 2 the call's arguments, both JSON; from 3 on whatever must pass through unread.
 --   Wherever an entry is handled the arguments have: slug, consumer, entry (its ID in the stream), rid (the request's ID),
 --   hand (which delivery of it this is, for the audit).
 -- Wants are lists: [{"e": engine, "f": [features]}, ...].
 -- A line that begins with "audit" is a statement of its own; it is cut out where no audit is kept.
-local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE, LETTERS = unpack(KEYS)
+local EVENTS, AGENT, RECORD, REPLIES, FATE, WAITING, REQUEST, REPLY, PUBLISHED, DEAD, AGENTS, AUDIT, LIVE, LETTERS, CLAIMS = unpack(KEYS)
 local cfg, args = cjson.decode(ARGV[1]), cjson.decode(ARGV[2])
 local call = redis.call
 local clock = call('TIME')
@@ -111,10 +111,27 @@ local function crowded()
   return not call('ZSCORE', LIVE, args.slug) and call('ZCARD', LIVE) >= cfg.max
 end
 
+-- hold gives what was claimed for the agent its whole life again: twice the record's.
+local function hold()
+  for _, id in ipairs(call('SMEMBERS', CLAIMS)) do call('PEXPIRE', cfg.claim .. id, 2 * cfg.ttl) end
+  call('PEXPIRE', CLAIMS, 2 * cfg.ttl)
+end
+
+-- claim writes what a container from a pool was claimed for. It is written once: who calls it has seen that there is none.
+local function claim(id, ...)
+  call('HSET', cfg.claim .. id, 'slug', args.slug, 'engine', args.engine, ...)
+  call('SADD', CLAIMS, id)
+  hold()
+end
+
+-- claimed says that a container was claimed, or that nobody may claim it any more.
+local function claimed(id) return call('EXISTS', cfg.claim .. id) == 1 end
+
 -- slide gives the record, and what is known of its containers, the whole life again.
 local function slide()
   call('PEXPIRE', RECORD, cfg.ttl)
   call('PEXPIRE', FATE, 2 * cfg.ttl)
+  hold()
   count()
 end
 

@@ -20,6 +20,8 @@ type Entry struct {
 	Epoch string `json:"epoch"` // the epoch it was made under
 	Born  string `json:"born"`  // stream ID of the request it was made for
 	Host  string `json:"host"`
+	// Pooled: it came from a pool, so it is recorded only with a claim of this agent.
+	Pooled bool `json:"pooled,omitempty"`
 	// Features active in it, sorted.
 	Features []string `json:"features"`
 	// Payload is opaque here: credentials, image.

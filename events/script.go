@@ -19,7 +19,8 @@ var fateLua string
 
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
-	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry *redis.Script
+	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry,
+	stock, claim, retire, forget, keep, unkeep *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -49,6 +50,12 @@ func load(audit bool) scripts {
 		handback: script(handbackLua),
 		stumble:  script(stumbleLua),
 		retry:    script(retryLua),
+		stock:    script(stockLua),
+		claim:    script(claimLua),
+		retire:   script(retireLua),
+		forget:   script(forgetLua),
+		keep:     script(keepLua),
+		unkeep:   script(unkeepLua),
 	}
 }
 
@@ -61,6 +68,7 @@ func (b *Bus) ScriptNames() map[string]string {
 		"publish": s.publish, "begin": s.begin, "answer": s.answer, "beat": s.beat, "tell": s.tell, "record": s.record,
 		"settle": s.settle, "giveup": s.giveup, "revoke": s.revoke, "adopt": s.adopt, "finish": s.finish, "own": s.own, "sandbox": s.sandbox,
 		"sweep": s.sweep, "handback": s.handback, "stumble": s.stumble, "retry": s.retry,
+		"stock": s.stock, "claim": s.claim, "retire": s.retire, "forget": s.forget, "keep": s.keep, "unkeep": s.unkeep,
 	} {
 		names[script.Hash()] = name
 	}
@@ -87,6 +95,7 @@ type settings struct {
 	Parked    string `json:"parked"`
 	Lined     string `json:"lined"`
 	Inbox     string `json:"inbox"`
+	Claim     string `json:"claim"`
 	Lease     int64  `json:"lease"`
 	ClaimIdle int64  `json:"claim_idle"`
 	Park      int64  `json:"park"`

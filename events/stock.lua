@@ -1,0 +1,7 @@
+-- stock: a ready container goes into its pool, behind those that are there. KEYS 16: the pool.
+-- ARGV 2: id. Returns 1, or 0: it was claimed, may never be, or is in the pool already.
+local pool = KEYS[16]
+if claimed(args.id) then return 0 end
+if set_of(call('LRANGE', pool, 0, -1))[args.id] then return 0 end
+call('RPUSH', pool, args.id)
+return 1

@@ -25,7 +25,8 @@ type memory struct {
 	owed        []owedEvent              // oldest first, published ones too
 	events      map[string]int           // event ID -> index in owed
 	flags       map[string]bool
-	history     []Request // by ID, ascending
+	history     []Request        // by ID, ascending
+	claims      map[string]Claim // by container ID
 }
 
 // NewMemory is a store with the same behaviour that forgets everything when the process ends.
@@ -38,6 +39,7 @@ func NewMemory(catalog Catalog) Store {
 		engagements: map[string][]Engagement{},
 		events:      map[string]int{},
 		flags:       map[string]bool{},
+		claims:      map[string]Claim{},
 	}
 }
 

@@ -3,7 +3,7 @@ package state
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -81,20 +81,6 @@ func (m *memory) Requests(ctx context.Context, f HistoryFilter) ([]Request, erro
 	return out, nil
 }
 
-// ContainerTenancy implements History.
-func (m *memory) ContainerTenancy(ctx context.Context, containerID string) (RequestContainer, error) {
-	if err := m.begin(ctx); err != nil {
-		return RequestContainer{}, err
-	}
-	defer m.mu.Unlock()
-	for _, r := range slices.Backward(m.history) {
-		if c, ok := r.tenancy(containerID); ok {
-			return c, nil
-		}
-	}
-	return RequestContainer{}, noTenancy(containerID)
-}
-
 // PruneRequests implements History.
 func (m *memory) PruneRequests(ctx context.Context, before time.Time) (int64, error) {
 	if err := m.begin(ctx); err != nil {
@@ -103,6 +89,7 @@ func (m *memory) PruneRequests(ctx context.Context, before time.Time) (int64, er
 	defer m.mu.Unlock()
 	had := len(m.history)
 	m.history = slices.DeleteFunc(m.history, func(r Request) bool { return r.settled().Before(before) })
+	maps.DeleteFunc(m.claims, func(_ string, c Claim) bool { return c.ClaimedAt.Before(before) })
 	if young := m.now().Add(-keepPublished); young.Before(before) {
 		before = young
 	}
@@ -113,8 +100,4 @@ func (m *memory) PruneRequests(ctx context.Context, before time.Time) (int64, er
 // find is the row's index, or where it belongs.
 func (m *memory) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(m.history, id, func(r Request, id string) int { return cmp.Compare(r.ID, id) })
-}
-
-func noTenancy(containerID string) error {
-	return fmt.Errorf("request that names container %s: %w", quote(containerID), ErrNotFound)
 }

@@ -116,51 +116,32 @@ func selectRequests(f HistoryFilter, limit int) (string, []any) {
 	return sql + fmt.Sprintf(" ORDER BY id DESC LIMIT $%d", len(args)), args
 }
 
-// ContainerTenancy implements History.
-func (p *postgres) ContainerTenancy(ctx context.Context, containerID string) (out RequestContainer, err error) {
-	if !storable(containerID) {
-		return RequestContainer{}, noTenancy(containerID)
-	}
-	wanted, err := json.Marshal([]map[string]string{{"id": containerID}})
-	if err != nil {
-		return RequestContainer{}, fmt.Errorf("look a container up in the history: %w", err)
-	}
-	err = p.call(ctx, "look a container up in the history", func(ctx context.Context) error {
-		// MATERIALIZED: else the planner may walk the whole key backwards in the hope of an early hit, and there is
-		// none for a container that nobody knows.
-		rows, _ := p.pool.Query(ctx, `
-			WITH named AS MATERIALIZED (SELECT * FROM sandboxd.requests WHERE containers @> $1)
-			SELECT `+requestColumns+` FROM named ORDER BY id DESC LIMIT 1`, wanted)
-		r, err := pgx.CollectExactlyOneRow(rows, scanRequest)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return noTenancy(containerID)
-		}
-		out, _ = r.tenancy(containerID)
-		return err
-	})
-	return out, err
-}
-
 // PruneRequests implements History.
 func (p *postgres) PruneRequests(ctx context.Context, before time.Time) (int64, error) {
-	var total int64
-	for {
-		n, err := p.prune(ctx, `
-			DELETE FROM sandboxd.requests WHERE id IN (
-				SELECT id FROM sandboxd.requests WHERE COALESCE(done_at, asked_at) < $1 LIMIT $2)`, before, pruneBatch)
-		total += n
-		if err != nil {
-			return total, err
-		}
-		if n < pruneBatch {
-			break
-		}
+	total, err := p.pruneAll(ctx, `
+		DELETE FROM sandboxd.requests WHERE id IN (
+			SELECT id FROM sandboxd.requests WHERE COALESCE(done_at, asked_at) < $1 LIMIT $2)`, before, pruneBatch)
+	if err != nil {
+		return total, err
 	}
+	_, err = p.pruneAll(ctx, `
+		DELETE FROM sandboxd.pool_claims WHERE container_id IN (
+			SELECT container_id FROM sandboxd.pool_claims WHERE claimed_at < $1 LIMIT $2)`, before, pruneBatch)
+	if err != nil {
+		return total, err
+	}
+	_, err = p.pruneAll(ctx, `
+		DELETE FROM sandboxd.outbox WHERE event_id IN (
+			SELECT event_id FROM sandboxd.outbox WHERE published_at < LEAST($1, now() - $3::interval) LIMIT $2)`,
+		before, pruneBatch, keepPublished)
+	return total, err
+}
+
+// pruneAll runs a statement that removes at most pruneBatch rows until it finds fewer, and returns how many went.
+func (p *postgres) pruneAll(ctx context.Context, sql string, args ...any) (total int64, err error) {
 	for {
-		n, err := p.prune(ctx, `
-			DELETE FROM sandboxd.outbox WHERE event_id IN (
-				SELECT event_id FROM sandboxd.outbox WHERE published_at < LEAST($1, now() - $3::interval) LIMIT $2)`,
-			before, pruneBatch, keepPublished)
+		n, err := p.prune(ctx, sql, args...)
+		total += n
 		if err != nil || n < pruneBatch {
 			return total, err
 		}

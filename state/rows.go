@@ -75,6 +75,25 @@ func (r Request) kept(now time.Time) Request {
 	return r
 }
 
+// kept is a copy that holds only what Postgres can keep.
+func (c Claim) kept(now time.Time) (Claim, error) {
+	if c.ContainerID == "" {
+		return Claim{}, &InvalidError{Field: "container_id", Problem: "is empty"}
+	}
+	for _, s := range []*string{&c.ContainerID, &c.RequestID, &c.Agent, &c.Engine, &c.Host, &c.Task, &c.Project, &c.Owner, &c.Born, &c.Epoch} {
+		*s = clean(*s)
+	}
+	if c.ClaimedAt.IsZero() {
+		c.ClaimedAt = now
+	}
+	c.ClaimedAt = instant(c.ClaimedAt)
+	return c, nil
+}
+
+func noClaim(containerID string) error {
+	return fmt.Errorf("claim of container %s: %w", quote(containerID), ErrNotFound)
+}
+
 // copied shares nothing with r.
 func (r Request) copied() Request {
 	r.Services = slices.Clone(r.Services)
@@ -82,16 +101,6 @@ func (r Request) copied() Request {
 	r.Containers = slices.Clone(r.Containers)
 	r.Phases = maps.Clone(r.Phases)
 	return r
-}
-
-// tenancy is what the row says last of the container.
-func (r Request) tenancy(containerID string) (RequestContainer, bool) {
-	for i := len(r.Containers) - 1; i >= 0; i-- {
-		if r.Containers[i].ID == containerID {
-			return r.Containers[i], true
-		}
-	}
-	return RequestContainer{}, false
 }
 
 // settled is the time that pruning goes by: a row that was never done goes by when it was asked.

@@ -169,7 +169,7 @@ type Request struct {
 	Phases map[string]int64
 }
 
-// RequestContainer is one container that a request was answered with or made. It tells adoption a container's tenancy.
+// RequestContainer is one container that a request was answered with or made.
 type RequestContainer struct {
 	ID      string `json:"id"`
 	Engine  string `json:"engine"`
@@ -179,6 +179,22 @@ type RequestContainer struct {
 	Owner   string `json:"owner"`
 	Born    string `json:"born"`
 	Epoch   string `json:"epoch"`
+}
+
+// Claim is what a container from a pool was claimed for. It is written before the container is recorded, so that adoption can
+// tell its tenancy when Redis has forgotten it.
+type Claim struct {
+	ContainerID string
+	RequestID   string // of the request that it was claimed for
+	Agent       string
+	Engine      string
+	Host        string
+	Task        string
+	Project     string
+	Owner       string // "<container id>@<started at>" or "lease"
+	Born        string // stream ID of the request
+	Epoch       string // of the run
+	ClaimedAt   time.Time
 }
 
 // HistoryFilter narrows and pages History; zero fields do not narrow.
@@ -195,10 +211,16 @@ type History interface {
 	RecordRequests(ctx context.Context, rows []Request) error
 	// Requests lists newest first.
 	Requests(ctx context.Context, f HistoryFilter) ([]Request, error)
-	// ContainerTenancy finds the newest row that names this container; ErrNotFound when none does.
-	ContainerTenancy(ctx context.Context, containerID string) (RequestContainer, error)
+	// RecordClaim writes what a container was claimed for, once: of several claims of one container the first stands, and
+	// the others are no error. Text is kept as RecordRequests keeps it; ClaimedAt zero is now. *InvalidError without a
+	// container ID.
+	RecordClaim(ctx context.Context, c Claim) error
+	// Claim finds what a container was claimed for; ErrNotFound when nobody claimed it.
+	Claim(ctx context.Context, containerID string) (Claim, error)
+	// Claims finds many at once, by container ID; what nobody claimed is not in it.
+	Claims(ctx context.Context, containerIDs []string) (map[string]Claim, error)
 	// PruneRequests removes rows done before this time (a row that was never done goes by AskedAt) and returns how many.
-	// Events published before it, and more than a day ago, are forgotten too: their IDs are no longer known.
+	// Claims older than it go with them. Events published before it, and more than a day ago, are forgotten too: their IDs are no longer known.
 	PruneRequests(ctx context.Context, before time.Time) (int64, error)
 }
 

@@ -67,7 +67,7 @@ func full(id string) state.Request {
 func runHistory(t *testing.T, open Open) {
 	t.Run("rows", func(t *testing.T) { rows(t, opened(t, open)) })
 	t.Run("filters and pages", func(t *testing.T) { pages(t, opened(t, open)) })
-	t.Run("containers", func(t *testing.T) { containers(t, opened(t, open)) })
+	t.Run("claims", func(t *testing.T) { claims(t, opened(t, open)) })
 	t.Run("pruning", func(t *testing.T) { pruning(t, opened(t, open)) })
 }
 
@@ -132,9 +132,6 @@ func rows(t *testing.T, s state.Store) {
 			in.Phases = map[string]int64{text: -1}
 			require.NoError(t, s.RecordRequests(ctx, []state.Request{in}))
 			require.Equal(t, []state.Request{in}, list())
-			c, err := s.ContainerTenancy(ctx, text)
-			require.NoError(t, err)
-			require.Equal(t, in.Containers[0], c)
 			if len(text) < 100 {
 				got, err := s.Requests(ctx, state.HistoryFilter{Agent: text, Task: text, Project: text})
 				require.NoError(t, err)
@@ -242,36 +239,6 @@ func pages(t *testing.T, s state.Store) {
 	require.Empty(t, list(state.HistoryFilter{Before: "\x00"}))
 }
 
-func containers(t *testing.T, s state.Store) {
-	ctx := background(t)
-	for _, id := range append(nasty(), "", "unknown", "\x00") {
-		_, err := s.ContainerTenancy(ctx, id)
-		require.ErrorIs(t, err, state.ErrNotFound, "%q", id)
-	}
-	old, recent, other := full(requestID()), full(requestID()), full(requestID())
-	shared := old.Containers[0]
-	shared.Task, shared.Epoch, shared.Outcome = "T-2", "8", "reused"
-	recent.Containers = append(recent.Containers, shared)
-	require.NoError(t, s.RecordRequests(ctx, []state.Request{recent, other, old}))
-
-	got, err := s.ContainerTenancy(ctx, shared.ID)
-	require.NoError(t, err)
-	require.Equal(t, shared, got, "the newest row's word")
-	got, err = s.ContainerTenancy(ctx, old.Containers[1].ID)
-	require.NoError(t, err)
-	require.Equal(t, old.Containers[1], got)
-	_, err = s.ContainerTenancy(ctx, strings.TrimSuffix(shared.ID, "pg"))
-	require.ErrorIs(t, err, state.ErrNotFound, "not by a prefix")
-	_, err = s.ContainerTenancy(ctx, "postgres")
-	require.ErrorIs(t, err, state.ErrNotFound, "nor by another field's value")
-
-	recent.Containers = nil
-	require.NoError(t, s.RecordRequests(ctx, []state.Request{recent}))
-	got, err = s.ContainerTenancy(ctx, shared.ID)
-	require.NoError(t, err)
-	require.Equal(t, old.Containers[0], got, "a replaced row no longer names it")
-}
-
 func pruning(t *testing.T, s state.Store) {
 	ctx := background(t)
 	cut := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -283,16 +250,23 @@ func pruning(t *testing.T, s state.Store) {
 	old, undone := mk(cut.Add(-2*time.Hour), cut.Add(-time.Microsecond)), mk(cut.Add(-time.Hour), time.Time{})
 	edge, running := mk(cut.Add(-time.Hour), cut), mk(cut, time.Time{})
 	require.NoError(t, s.RecordRequests(ctx, []state.Request{old, undone, edge, running}))
+	before, at := claim("before"), claim("at")
+	before.ClaimedAt, at.ClaimedAt = cut.Add(-time.Microsecond), cut
+	require.NoError(t, s.RecordClaim(ctx, before))
+	require.NoError(t, s.RecordClaim(ctx, at))
 
 	n, err := s.PruneRequests(ctx, cut.In(time.FixedZone("x", 3600)))
 	require.NoError(t, err)
-	require.EqualValues(t, 2, n)
+	require.EqualValues(t, 2, n, "the rows, without the claims")
 	left, err := s.Requests(ctx, state.HistoryFilter{})
 	require.NoError(t, err)
 	require.Equal(t, []state.Request{running, edge}, left)
 	n, err = s.PruneRequests(ctx, cut)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	_, err = s.ContainerTenancy(ctx, old.Containers[0].ID)
+	_, err = s.Claim(ctx, "before")
 	require.ErrorIs(t, err, state.ErrNotFound)
+	got, err := s.Claim(ctx, "at")
+	require.NoError(t, err)
+	require.Equal(t, at, got)
 }

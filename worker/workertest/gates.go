@@ -173,8 +173,16 @@ func (g *gatedStore) Requests(ctx context.Context, f state.HistoryFilter) ([]sta
 	return read(g, func() ([]state.Request, error) { return g.store.Requests(ctx, f) })
 }
 
-func (g *gatedStore) ContainerTenancy(ctx context.Context, id string) (state.RequestContainer, error) {
-	return read(g, func() (state.RequestContainer, error) { return g.store.ContainerTenancy(ctx, id) })
+func (g *gatedStore) RecordClaim(ctx context.Context, c state.Claim) error {
+	return g.call(func() error { return g.store.RecordClaim(ctx, c) })
+}
+
+func (g *gatedStore) Claim(ctx context.Context, id string) (state.Claim, error) {
+	return read(g, func() (state.Claim, error) { return g.store.Claim(ctx, id) })
+}
+
+func (g *gatedStore) Claims(ctx context.Context, ids []string) (map[string]state.Claim, error) {
+	return read(g, func() (map[string]state.Claim, error) { return g.store.Claims(ctx, ids) })
 }
 
 func (g *gatedStore) PruneRequests(ctx context.Context, before time.Time) (int64, error) {

@@ -95,8 +95,16 @@ func (d store) Requests(ctx context.Context, f state.HistoryFilter) ([]state.Req
 	return through(d.p, "state.requests", func() ([]state.Request, error) { return d.s.Requests(ctx, f) })
 }
 
-func (d store) ContainerTenancy(ctx context.Context, containerID string) (state.RequestContainer, error) {
-	return through(d.p, "state.containertenancy", func() (state.RequestContainer, error) { return d.s.ContainerTenancy(ctx, containerID) })
+func (d store) RecordClaim(ctx context.Context, c state.Claim) error {
+	return d.p.around("state.recordclaim", func() error { return d.s.RecordClaim(ctx, c) })
+}
+
+func (d store) Claim(ctx context.Context, containerID string) (state.Claim, error) {
+	return through(d.p, "state.claim", func() (state.Claim, error) { return d.s.Claim(ctx, containerID) })
+}
+
+func (d store) Claims(ctx context.Context, containerIDs []string) (map[string]state.Claim, error) {
+	return through(d.p, "state.claims", func() (map[string]state.Claim, error) { return d.s.Claims(ctx, containerIDs) })
 }
 
 func (d store) PruneRequests(ctx context.Context, before time.Time) (int64, error) {

@@ -1,0 +1,47 @@
+package state
+
+import "context"
+
+// RecordClaim implements History.
+func (m *memory) RecordClaim(ctx context.Context, c Claim) error {
+	c, err := c.kept(m.now())
+	if err != nil {
+		return err
+	}
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if _, known := m.claims[c.ContainerID]; !known {
+		m.claims[c.ContainerID] = c
+	}
+	return nil
+}
+
+// Claim implements History.
+func (m *memory) Claim(ctx context.Context, containerID string) (Claim, error) {
+	if err := m.begin(ctx); err != nil {
+		return Claim{}, err
+	}
+	defer m.mu.Unlock()
+	c, ok := m.claims[containerID]
+	if !ok {
+		return Claim{}, noClaim(containerID)
+	}
+	return c, nil
+}
+
+// Claims implements History.
+func (m *memory) Claims(ctx context.Context, containerIDs []string) (map[string]Claim, error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	out := map[string]Claim{}
+	for _, id := range containerIDs {
+		if c, ok := m.claims[id]; ok {
+			out[id] = c
+		}
+	}
+	return out, nil
+}

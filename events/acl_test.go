@@ -103,6 +103,7 @@ func (l *life) provisions(ctx context.Context, d events.Delivery, begun events.B
 	require.NoError(l, err)
 	require.Equal(l, events.Held, f)
 	require.NoError(l, b.Tell(ctx, d, begun.Epoch, events.Progress{Stage: events.StageProbing}))
+	l.pools(ctx, d, begun)
 	for _, w := range asked {
 		f, err := b.Record(ctx, d, begun.Epoch, w.Engine, entry(w.Engine+begun.Epoch, begun), events.Created, "", asked)
 		require.NoError(l, err)

@@ -76,7 +76,9 @@ func claimTests() []test {
 			for i, end := range []func(){
 				func() { s.publish(events.AgentStopped, events.Stopped{Owner: cont}) },
 				func() { s.publish(events.AgentStopped, events.Stopped{}) },
-				func() { s.publish(events.WorkStarted, events.Started{TaskID: "T-2", Project: proj, Owner: "container"}) },
+				func() {
+					s.publish(events.WorkStarted, events.Started{TaskID: "T-2", Project: proj, Owner: "container"})
+				},
 			} {
 				id := string(rune('a' + i))
 				d, b := s.running("r-" + id)

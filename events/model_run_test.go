@@ -17,7 +17,7 @@ import (
 )
 
 // modelSteps is how many transitions a run takes at least.
-const modelSteps = 10_000
+const modelSteps = 12_000
 
 // TestModel calls the transitions in random order on a real Redis, and demands after each that its answer, and all that
 // stands in Redis, are what the machine says. Leases end and keys lapse when the walk says so, not with the clock.
@@ -35,6 +35,7 @@ func TestModel(t *testing.T) {
 				"ask": p.ask, "ask late": p.askLate, "read": p.read, "read too": p.read, "steal": p.steal, "look": p.look,
 				"begin": p.begin, "begin again": p.begin, "begin anew": p.begin, "record": p.put, "record too": p.put, "record more": p.put,
 				"settle": p.settle, "beat": p.beat, "hit": p.hit, "hit too": p.hit, "refuse": p.refuse, "revoke": p.revoke, "adopt": p.adopt, "adopt too": p.adopt,
+				"stock": p.stock, "claim": p.claim, "record pooled": p.putPooled, "record pooled too": p.putPooled, "retire": p.retire, "forget": p.forget,
 				"lease ends": p.leaseEnds, "record lapses": p.recordLapses, "reply lapses": p.replyLapses, "flush": p.flush,
 				"": func(rt *rapid.T) { steps.Add(1); p.compare(rt) },
 			}
@@ -77,6 +78,7 @@ type pair struct {
 	top   string // the largest epoch ever
 	hold  []*holder
 	boxes []events.Found
+	ready []string // every container that was ever put into the pool
 	told  []publication
 }
 

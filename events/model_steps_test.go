@@ -74,14 +74,19 @@ func (p *pair) put(rt *rapid.T) {
 	} else {
 		p.boxes = append(p.boxes, f)
 	}
-	e := events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Payload: data("pw-" + f.ID)}
+	p.recordBox(rt, h, f)
+}
+
+// recordBox records a container under a run that may be over.
+func (p *pair) recordBox(rt *rapid.T, h *holder, f events.Found) {
+	e := events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Pooled: f.Pooled, Payload: data("pw-" + f.ID)}
 	if rapid.Bool().Draw(rt, "json") {
 		e.Features = []string{"json"}
 	}
 	wants := p.wants(rt)
-	got, err := p.bus.Record(p.t.Context(), h.d, h.epoch, engine, e, events.Created, "", wants)
+	got, err := p.bus.Record(p.t.Context(), h.d, h.epoch, f.Engine, e, events.Created, "", wants)
 	p.ok(err)
-	require.Equal(rt, p.m.put(h, h.epoch, engine, e, wants), got)
+	require.Equal(rt, p.m.put(h, h.epoch, f.Engine, e, wants), got)
 	if got == events.Fenced {
 		h.epoch, h.looked = "", false
 	}
@@ -165,7 +170,7 @@ func (p *pair) revoke(rt *rapid.T) {
 
 func (p *pair) adopt(rt *rapid.T) {
 	f, now := p.found(rt)
-	e := events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Payload: data("pw-" + f.ID)}
+	e := events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Pooled: f.Pooled, Payload: data("pw-" + f.ID)}
 	got, err := p.bus.Adopt(p.t.Context(), f, now, e)
 	p.ok(err)
 	require.Equal(rt, p.m.adopt(f, now, e), got)
@@ -186,6 +191,7 @@ func (p *pair) compare(rt *rapid.T) {
 	_, err := pipe.Exec(ctx)
 	p.ok(err)
 	p.compareHash(rt, hash.Val())
+	p.comparePools(rt)
 	ids := map[string]string{}
 	for engine, raw := range record.Val() {
 		var e events.Entry

@@ -25,6 +25,7 @@ type machine struct {
 	said   map[string]string // event ID -> stream ID, or moot
 	wait   map[string]bool   // stream IDs of requests that wait
 	dead   int               // dead letters
+	pools  pools
 }
 
 // work is what the hash says of the engagement and its owner.
@@ -52,7 +53,7 @@ const (
 func newMachine() *machine {
 	return &machine{
 		record: map[string]events.Entry{}, fate: map[string]string{}, asked: map[string]*asked{},
-		stream: map[string]string{}, said: map[string]string{}, wait: map[string]bool{},
+		stream: map[string]string{}, said: map[string]string{}, wait: map[string]bool{}, pools: newPools(),
 	}
 }
 
@@ -244,7 +245,7 @@ func (m *machine) put(h *holder, epoch, engine string, e events.Entry, wants []e
 	switch {
 	case m.lease != epoch:
 		return events.Fenced
-	case m.fate[e.ID] == "revoked" || !m.after(e.Born):
+	case m.fate[e.ID] == "revoked" || !m.after(e.Born) || e.Pooled && !m.pools.claimed(e.ID):
 		return events.Revoked
 	}
 	m.record[engine], m.fate[e.ID] = e, "recorded"
@@ -340,6 +341,9 @@ func (m *machine) adopt(f events.Found, p events.Present, e events.Entry) events
 	}
 	w.owned = w.owned || f.Tenancy.Owner != events.OwnerLease
 	m.record[f.Engine], m.fate[f.ID] = e, "recorded"
+	if f.Pooled && !m.pools.claimed(f.ID) {
+		m.pools.take(f.ID, events.Claim{Slug: agent, Engine: f.Engine, Epoch: f.Epoch, Born: f.Born, Tenancy: f.Tenancy})
+	}
 	return events.FateAdopted
 }
 
@@ -349,6 +353,8 @@ func (m *machine) verdict(f events.Found, own string, p events.Present) events.F
 	owner := f.Tenancy.Owner
 	lives := owner != "" && owner == p.Owner && (owner != events.OwnerLease || !m.work.owned)
 	switch {
+	case f.Pooled && m.pools.claim[f.ID].Retired:
+		return events.FateBusy
 	case recorded && r.ID == f.ID && m.leased():
 		return events.FateBusy
 	case recorded && r.ID == f.ID:

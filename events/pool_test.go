@@ -12,8 +12,10 @@ import (
 )
 
 // reds is the pool of most tests; jsons is another one.
-func reds() events.Pool  { return events.Pool{Host: "h1", Engine: "redis", Make: "m1"} }
-func jsons() events.Pool { return events.Pool{Host: "h1", Engine: "redis", Make: "m1", Features: []string{"json"}} }
+func reds() events.Pool { return events.Pool{Host: "h1", Engine: "redis", Make: "m1"} }
+func jsons() events.Pool {
+	return events.Pool{Host: "h1", Engine: "redis", Make: "m1", Features: []string{"json"}}
+}
 
 // stock puts containers into a pool, all of which it must take.
 func (s *scene) stock(p events.Pool, ids ...string) {

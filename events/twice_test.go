@@ -27,4 +27,6 @@ func (h again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (again) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

@@ -30,6 +30,7 @@ func (w *walk) check(rt *rapid.T) {
 		}
 	}
 	require.False(rt, a.Leased && a.Owner == "", "I7: a lease without an owner")
+	w.checkClaims(rt, sb)
 	w.checkLive(rt, a.Leased)
 	w.checkReplies(rt, a)
 	w.checkAudit(rt)

@@ -26,7 +26,7 @@ func TestWalk(t *testing.T) {
 			"request": w.ask, "serve": w.serve, "serve too": w.serve, "read": w.take, "steal": w.steal, "look": w.look,
 			"begin": w.begin, "begin again": w.begin, "record": w.record, "record too": w.record, "record more": w.record,
 			"settle": w.settle, "beat": w.beat, "hit": w.hit, "hit too": w.hit, "refuse": w.refuse,
-			"revoke": w.revoke, "adopt": w.adopt, "neighbour": w.neighbour, "give up": w.giveUp,
+			"revoke": w.revoke, "adopt": w.adopt, "neighbour": w.neighbour, "give up": w.giveUp, "claim": w.claim,
 			"": w.check,
 		}
 		for range 4 { // Repeat alone takes too few steps to get into trouble
@@ -330,9 +330,13 @@ func (w *walk) record(rt *rapid.T) {
 			}
 		}
 	}
+	w.put(rt, h, b)
+}
+
+func (w *walk) put(rt *rapid.T, h *hand, b *box) {
 	w.boxes[b.ID] = b
-	e := events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Payload: data("pw-" + b.ID)}
-	f, err := w.bus.Record(w.t.Context(), h.d, h.epoch, engine, e, events.Created, "", want("redis"))
+	e := events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Pooled: b.Pooled, Payload: data("pw-" + b.ID)}
+	f, err := w.bus.Record(w.t.Context(), h.d, h.epoch, b.Engine, e, events.Created, "", want("redis"))
 	w.ok(err)
 	require.False(rt, f == events.Held && w.revoked(b), "%s was revoked and is recorded", b.ID)
 	if f == events.Fenced {

@@ -11,8 +11,10 @@ import (
 	"github.com/roboco/sandboxd/events"
 )
 
-// reds is the pool of most tests; jsons is another one.
+// reds is the pool of most tests.
 func reds() events.Pool { return events.Pool{Host: "h1", Engine: "redis", Make: "m1"} }
+
+// jsons is another one.
 func jsons() events.Pool {
 	return events.Pool{Host: "h1", Engine: "redis", Make: "m1", Features: []string{"json"}}
 }
@@ -298,7 +300,7 @@ func (s *scene) claimsAgainstRetirements() {
 	var g errgroup.Group
 	for i, d := range hands {
 		g.Go(func() error {
-			for {
+			for range stocked + 1 {
 				c, f, err := s.bus.Claim(s.Context(), d, runs[i].Epoch, "redis", []events.Pool{reds()})
 				if err != nil || f != events.Held || c.ID == "" {
 					return err
@@ -311,6 +313,7 @@ func (s *scene) claimsAgainstRetirements() {
 				claimed[n]++
 				mu.Unlock()
 			}
+			return fmt.Errorf("%s has more than there is", d.Event.Subject)
 		})
 	}
 	g.Go(func() error {

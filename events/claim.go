@@ -118,7 +118,8 @@ func (b *Bus) ClaimedBy(ctx context.Context, slug string) ([]string, error) {
 	return ids, failed("list what was claimed for "+slug, err)
 }
 
-// Forget takes the claim of a container away that was removed; another agent's claim stays.
+// Forget takes the claim of a container away that was removed; another agent's claim stays. With no slug it takes away that
+// the container was retired: for when Redis had lost its claim, which the durable store has.
 func (b *Bus) Forget(ctx context.Context, slug, id string) error {
 	_, err := b.number(ctx, "forget the claim of container "+id, b.scripts.forget, b.keys(slug, "", ""), pooled{Slug: slug, ID: id})
 	return err

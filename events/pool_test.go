@@ -92,7 +92,9 @@ func poolTests() []test {
 			require.Equal(s, []string{"a", "b", "c"}, s.stocked(reds()), "it keeps its place")
 			for _, other := range []events.Pool{
 				jsons(),
-				{Host: "h2", Engine: "redis", Make: "m1"}, {Host: "h1", Engine: "mongo", Make: "m1"}, {Host: "h1", Engine: "redis", Make: "m2"},
+				{Host: "h2", Engine: "redis", Make: "m1"},
+				{Host: "h1", Engine: "mongo", Make: "m1"},
+				{Host: "h1", Engine: "redis", Make: "m2"},
 				{Host: "h1", Engine: "redis", Make: "m1", Features: []string{"bloom", "json"}},
 			} {
 				require.Empty(s, s.stocked(other), "%+v", other)

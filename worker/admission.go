@@ -77,6 +77,13 @@ func (a *admission) tryReserve(need, total, committed int64) (free int64, ok boo
 	return free, true
 }
 
+// room says that so much is free, with all that is spoken for.
+func (a *admission) room(need, total, committed int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return need <= total-committed-a.reserved
+}
+
 // enter counts the request's run among those in the worker's hands, once, and leaves the slot in which it was read.
 func (r *request) enter() {
 	if !r.entered {
@@ -210,6 +217,9 @@ func (r *run) reserve(ctx context.Context) error {
 		}
 		free.Store(left)
 		total.Store(limit)
+		if r.w.makeRoom(wait, need-left) {
+			continue
+		}
 		if !told {
 			r.queued(ctx, "")(1)
 		}
@@ -226,6 +236,9 @@ func (r *run) reserve(ctx context.Context) error {
 func (r *run) toMake() (n int) {
 	for _, want := range r.adm.set {
 		rec, is := r.recorded(want.Engine)
+		if r.claimed(want.Engine) {
+			continue
+		}
 		e, _ := r.w.cfg.Engines.Lookup(want.Engine)
 		if !is || !covers(rec.Features, want.Features) && (!e.InPlace || !r.hasFeatureFiles(e, rec)) {
 			n++

@@ -11,8 +11,8 @@ import (
 
 // adopt records a live container again that Redis has forgotten: the one that bears the name, else the oldest, by a
 // fresh listing, if it answers with the password from its environment.
-func (w *Worker) adopt(ctx context.Context, c engines.Container) (bool, error) {
-	slug := slugOf(c)
+func (w *Worker) adopt(ctx context.Context, c engines.Container, f events.Found) (bool, error) {
+	slug := f.Slug
 	e, ok := w.cfg.Engines.Lookup(c.Labels[labelEngine])
 	if !ok {
 		return false, nil
@@ -36,14 +36,15 @@ func (w *Worker) adopt(ctx context.Context, c engines.Container) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if present.Owner != found(c).Tenancy.Owner {
+	if present.Owner != f.Tenancy.Owner {
 		return false, nil
 	}
-	entry, err := w.entry(e, slug, c, access, active)
+	f.FirstLife = c.FirstLife
+	entry, err := w.entry(e, f, c, access, active)
 	if err != nil {
 		return false, err
 	}
-	fate, err := w.cfg.Bus.Adopt(ctx, found(c), present, entry)
+	fate, err := w.cfg.Bus.Adopt(ctx, f, present, entry)
 	if err != nil {
 		return false, fmt.Errorf("adopt %s: %w", c.Name, err)
 	}
@@ -52,27 +53,31 @@ func (w *Worker) adopt(ctx context.Context, c engines.Container) (bool, error) {
 	}
 	w.metrics.adoptions.WithLabelValues(e.Name).Inc()
 	w.cfg.Log.Info().Str("container", c.Name).Str("agent", slug).Msg("adopted a container that Redis had forgotten")
-	_, err = w.restoreName(ctx, c)
+	_, err = w.restoreName(ctx, c, slug)
 	return true, err
 }
 
 // firstInLine says whether this container is the one of its engine and agent to adopt. The listing of the pass has
 // grown old by now, so it is made anew.
 func (w *Worker) firstInLine(ctx context.Context, slug string, e engines.Engine, id string) (bool, error) {
-	cs, err := w.cfg.Runtime.List(ctx, w.agentLabels(slug))
+	cs, err := w.cfg.Runtime.List(ctx, w.cellLabels()) // what it claimed is not labelled as its own
 	if err != nil {
 		return false, fmt.Errorf("list the containers of %s: %w", slug, err)
+	}
+	whose, err := w.identifyAll(ctx, cs)
+	if err != nil {
+		return false, err
 	}
 	best := ""
 	var oldest engines.Container
 	for _, c := range cs {
-		if c.Labels[labelEngine] != e.Name || !c.Running {
+		if whose[c.ID].Slug != slug || c.Labels[labelEngine] != e.Name || !c.Running {
 			continue
 		}
 		if c.Name == containerName(e, slug) {
 			best = c.ID
 		}
-		if oldest.ID == "" || newer(oldest.Labels[labelEpoch], c.Labels[labelEpoch]) {
+		if oldest.ID == "" || newer(whose[oldest.ID].Epoch, whose[c.ID].Epoch) {
 			oldest = c
 		}
 	}

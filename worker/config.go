@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,8 @@ type Store interface {
 	state.Flags
 	state.History
 	ProjectReader
+	// Projects lists all of them, by slug.
+	Projects(ctx context.Context) ([]state.Project, error)
 }
 
 // Config of a worker. Zero fields have the defaults given.
@@ -49,6 +52,11 @@ type Config struct {
 	MemoryTotal int64
 	// QueueTimeout is how long a request stands in one line at most; 2 min.
 	QueueTimeout time.Duration
+
+	// Pool is how many ready containers the host keeps, by engine; none is kept of others.
+	Pool map[string]PoolSize
+	// PoolTick is the time between two looks of whoever keeps the host's pools, unless something wakes it; 1 s.
+	PoolTick time.Duration
 
 	Grace           time.Duration // the janitor leaves younger containers alone; 180 s
 	JanitorInterval time.Duration // 30 s

@@ -140,7 +140,7 @@ func (r *run) recordNew(ctx context.Context, e engines.Engine, id string, a engi
 	if err != nil || !c.FirstLife {
 		return fmt.Errorf("the new %s died, or began anew, after it was proven", e.Name)
 	}
-	entry, err := r.w.entry(e, r.slug, c, a, features)
+	entry, err := r.w.entry(e, born(c), c, a, features)
 	if err != nil {
 		return err
 	}

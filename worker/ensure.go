@@ -62,15 +62,23 @@ func (r *run) ensureOnce(ctx context.Context, e engines.Engine, name string, fea
 	case isRecorded && e.InPlace && r.hasFeatureFiles(e, rec):
 		return false, r.extend(ctx, e, rec, holder, features)
 	}
-	var old *events.Entry
-	if isRecorded {
-		old = &rec
-	}
-	err = r.create(ctx, e, name, features, old)
+	err = r.provide(ctx, e, name, features, rec, isRecorded)
 	if errors.Is(err, engines.ErrNameTaken) || errors.Is(err, errRevoked) {
 		return true, nil
 	}
 	return false, err
+}
+
+// provide claims a ready container, or makes one; a recorded one that it replaces lives on until the new one is proven.
+func (r *run) provide(ctx context.Context, e engines.Engine, name string, features []string, rec events.Entry, replaces bool) error {
+	if replaces {
+		return r.create(ctx, e, name, features, &rec)
+	}
+	taken, err := r.claim(ctx, e, name, features)
+	if taken || err != nil {
+		return err
+	}
+	return r.create(ctx, e, name, features, nil)
 }
 
 // clear deals with a container that bears our name and is not the recorded one: left by a crash, a flush or a
@@ -79,10 +87,17 @@ func (r *run) clear(ctx context.Context, e engines.Engine, holder engines.Contai
 	if !r.w.ours(holder) {
 		return false, &strangerError{holder.Name}
 	}
-	if newer(holder.Labels[labelEpoch], r.epoch) {
+	f, err := r.w.identify(ctx, holder)
+	if err != nil {
+		return false, err
+	}
+	if f.Slug == "" {
+		return r.setAside(ctx, holder)
+	}
+	if newer(f.Epoch, r.epoch) {
 		return false, errFenced
 	}
-	taken, err := r.takeOver(ctx, e, holder, features)
+	taken, err := r.takeOver(ctx, e, holder, f, features)
 	if err != nil || taken {
 		return taken, err
 	}
@@ -96,17 +111,27 @@ func (r *run) clear(ctx context.Context, e engines.Engine, holder engines.Contai
 	return true, nil
 }
 
+// setAside takes our name from a container of a pool whose claim is forgotten everywhere: it is not removed for its name, for
+// nothing says whose it is. Whoever keeps the pools looks at it.
+func (r *run) setAside(ctx context.Context, holder engines.Container) (again bool, err error) {
+	err = r.w.cfg.Runtime.Rename(ctx, holder.ID, holder.Name+"-"+shortID(holder.ID))
+	if err != nil && !errors.Is(err, engines.ErrNotFound) {
+		return false, fmt.Errorf("rename %s, whose claim is forgotten: %w", holder.Name, err)
+	}
+	return true, nil
+}
+
 // takeOver records a container that an earlier run made and did not get to record.
-func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Container, features []string) (bool, error) {
+func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Container, f events.Found, features []string) (bool, error) {
 	rec, isRecorded := r.recorded(e.Name)
-	if !r.mine(holder) {
+	if !r.mine(f) {
 		return false, nil
 	}
 	access, active, ok := r.w.answers(ctx, e, holder)
 	if !ok || isRecorded && (covers(rec.Features, features) || !covers(active, features)) {
 		return false, nil // a recorded one yields only for a cause
 	}
-	entry, err := r.w.entry(e, r.slug, holder, access, active)
+	entry, err := r.w.entry(e, f, holder, access, active)
 	if err != nil {
 		return false, err
 	}
@@ -124,8 +149,8 @@ func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Con
 }
 
 // mine says that a container that was found lives its first life under this very tenancy.
-func (r *run) mine(c engines.Container) bool {
-	return c.FirstLife && found(c).Tenancy == r.seen && !slices.Contains(r.gone, c.ID)
+func (r *run) mine(f events.Found) bool {
+	return f.FirstLife && f.Tenancy == r.seen && !slices.Contains(r.gone, f.ID)
 }
 
 // answers probes a container with the passwords from its environment, and reads off which features are active.
@@ -167,11 +192,8 @@ func (r *run) extend(ctx context.Context, e engines.Engine, rec events.Entry, c 
 	if !ok {
 		return fmt.Errorf("%s does not answer its own password, and could not be extended: %w", c.Name, errNotReady)
 	}
-	if err := e.Activate(ctx, access, features); err != nil {
-		return fmt.Errorf("activate %s: %w", strings.Join(features, ", "), err)
-	}
-	if err := e.Verify(ctx, access, features); err != nil {
-		return fmt.Errorf("verify %s: %w", strings.Join(features, ", "), err)
+	if err := activate(ctx, e, access, features); err != nil {
+		return err
 	}
 	reason := "activated in place: " + strings.Join(missing(rec.Features, features), ", ")
 	rec.Features = features
@@ -185,9 +207,20 @@ func (r *run) extend(ctx context.Context, e engines.Engine, rec events.Entry, c 
 	return err
 }
 
+// activate adds features to a running server, and verifies them.
+func activate(ctx context.Context, e engines.Engine, a engines.Access, features []string) error {
+	if err := e.Activate(ctx, a, features); err != nil {
+		return fmt.Errorf("activate %s: %w", strings.Join(features, ", "), err)
+	}
+	if err := e.Verify(ctx, a, features); err != nil {
+		return fmt.Errorf("verify %s: %w", strings.Join(features, ", "), err)
+	}
+	return nil
+}
+
 // entry is what the record keeps of a running container.
-func (w *Worker) entry(e engines.Engine, slug string, c engines.Container, a engines.Access, features []string) (events.Entry, error) {
-	name := containerName(e, slug)
+func (w *Worker) entry(e engines.Engine, f events.Found, c engines.Container, a engines.Access, features []string) (events.Entry, error) {
+	name := containerName(e, f.Slug)
 	host, port := name, e.Port
 	if w.cfg.Loopback {
 		host, port = "127.0.0.1", c.LoopbackPort
@@ -197,8 +230,8 @@ func (w *Worker) entry(e engines.Engine, slug string, c engines.Container, a eng
 		return events.Entry{}, fmt.Errorf("encode the credentials of %s: %w", name, err)
 	}
 	return events.Entry{
-		ID: c.ID, Name: name, Start: c.StartedAt, Epoch: c.Labels[labelEpoch], Born: c.Labels[labelBorn], Host: w.host,
-		Features: features, Payload: payload,
+		ID: c.ID, Name: name, Start: c.StartedAt, Epoch: f.Epoch, Born: f.Born, Host: w.host,
+		Features: features, Payload: payload, Pooled: f.Pooled,
 	}, nil
 }
 

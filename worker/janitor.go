@@ -58,11 +58,15 @@ func (w *Worker) JanitorPass(ctx context.Context) (int, error) {
 		}
 		n++
 	}
+	whose, err := w.identifyAll(ctx, cs)
+	if err != nil {
+		return n, errors.Join(append(errs, err)...)
+	}
 	for _, c := range cs {
-		if time.Since(c.Created) < w.cfg.Grace {
+		if time.Since(c.Created) < w.cfg.Grace || whose[c.ID].Slug == "" { // what nobody has claimed is tended by the pool's keeper
 			continue
 		}
-		changed, err := w.judge(ctx, c)
+		changed, err := w.judge(ctx, c, whose[c.ID])
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -97,7 +101,7 @@ func (w *Worker) aliveOwners(ctx context.Context) (map[string]string, error) {
 }
 
 // judge asks what is to become of one container, and does it.
-func (w *Worker) judge(ctx context.Context, c engines.Container) (changed bool, err error) {
+func (w *Worker) judge(ctx context.Context, c engines.Container, f events.Found) (changed bool, err error) {
 	fate, err := w.remove(ctx, c.ID, "", reasonJanitor)
 	if err != nil {
 		return false, err
@@ -106,21 +110,21 @@ func (w *Worker) judge(ctx context.Context, c engines.Container) (changed bool, 
 	case events.FateDead:
 		return true, nil
 	case events.FateLost:
-		return w.adopt(ctx, c)
+		return w.adopt(ctx, c, f)
 	case events.FateRecorded:
-		return w.restoreName(ctx, c)
+		return w.restoreName(ctx, c, f.Slug)
 	default:
 		return false, nil
 	}
 }
 
 // restoreName gives a recorded container its name back where a replacement that died took it away.
-func (w *Worker) restoreName(ctx context.Context, c engines.Container) (bool, error) {
+func (w *Worker) restoreName(ctx context.Context, c engines.Container, slug string) (bool, error) {
 	e, ok := w.cfg.Engines.Lookup(c.Labels[labelEngine])
-	if !ok || c.Name == containerName(e, slugOf(c)) {
+	if !ok || c.Name == containerName(e, slug) {
 		return false, nil
 	}
-	err := w.cfg.Runtime.Rename(ctx, c.ID, containerName(e, slugOf(c)))
+	err := w.cfg.Runtime.Rename(ctx, c.ID, containerName(e, slug))
 	if errors.Is(err, engines.ErrNameTaken) || errors.Is(err, engines.ErrNotFound) {
 		return false, nil // another pass will find out
 	}

@@ -18,6 +18,8 @@ const (
 	labelProject = "roboco.sandbox.project"
 	labelTask    = "roboco.sandbox.task"
 	labelOwnerID = "roboco.sandbox.owner-id"
+	// labelPool marks a container that was born for nobody, and says which pool of its host and engine it waits in.
+	labelPool = "roboco.sandbox.pool"
 )
 
 // Names of containers.
@@ -31,9 +33,6 @@ func agentName(slug string) string { return agentPrefix + slug }
 func containerName(e engines.Engine, slug string) string {
 	return sandboxPrefix + e.Short + "-" + slug
 }
-
-// slugOf is the agent that a container of ours was made for.
-func slugOf(c engines.Container) string { return strings.TrimPrefix(c.Labels[labelOwner], agentPrefix) }
 
 // ours says that a container carries our label and belongs to this cell; any other one is a stranger.
 func (w *Worker) ours(c engines.Container) bool {
@@ -59,19 +58,24 @@ func (r *run) launchLabels(engine string) map[string]string {
 	m[labelProject] = r.seen.Project
 	m[labelTask] = r.seen.Task
 	m[labelOwnerID] = r.seen.Owner
-	if p := r.w.cfg.ComposeProject; p != "" {
+	r.w.composeLabels(m)
+	return m
+}
+
+// composeLabels make the container one of the compose project's, so that its `down --remove-orphans` sweeps it.
+func (w *Worker) composeLabels(m map[string]string) {
+	if p := w.cfg.ComposeProject; p != "" {
 		m["com.docker.compose.project"] = p
 		m["com.docker.compose.service"] = "sandbox" // not in the file: a real service's name breaks scaling with compose 1.29
 		m["com.docker.compose.oneoff"] = "False"
 		m["com.docker.compose.config-hash"] = "sandbox"
 	}
-	return m
 }
 
-// found describes a container to the bus.
-func found(c engines.Container) events.Found {
+// born describes a container to the bus by the labels it was born with.
+func born(c engines.Container) events.Found {
 	return events.Found{
-		Slug:   slugOf(c),
+		Slug:   strings.TrimPrefix(c.Labels[labelOwner], agentPrefix),
 		Engine: c.Labels[labelEngine],
 		ID:     c.ID,
 		Epoch:  c.Labels[labelEpoch],
@@ -81,6 +85,9 @@ func found(c engines.Container) events.Found {
 			Project: c.Labels[labelProject],
 			Owner:   c.Labels[labelOwnerID],
 		},
-		FirstLife: c.FirstLife,
+		FirstLife: c.FirstLife, Pooled: pooled(c),
 	}
 }
+
+// shortID is enough of a container's ID for a name.
+func shortID(id string) string { return id[:min(12, len(id))] }

@@ -40,9 +40,9 @@ func (w *Worker) handleLogs(ctx context.Context, d events.Delivery) {
 
 // readLogs gives the text by engine; engines without a container are absent.
 func (w *Worker) readLogs(ctx context.Context, slug string, q events.LogsWanted) (map[string]string, error) {
-	cs, err := w.cfg.Runtime.List(ctx, w.agentLabels(slug))
+	cs, err := w.containersOf(ctx, slug)
 	if err != nil {
-		return nil, fmt.Errorf("list the containers of %s: %w", slug, err)
+		return nil, err
 	}
 	logs := map[string]string{}
 	for _, c := range cs {

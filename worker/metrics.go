@@ -11,6 +11,9 @@ type metrics struct {
 	release     prometheus.Histogram     // seconds to remove an agent's containers
 	droppedRows prometheus.Counter       // history rows that were given up
 	full        *prometheus.CounterVec   // requests that met a limit, by limit
+	poolReady   *prometheus.GaugeVec     // ready containers as the keeper last saw them, by engine
+	claims      *prometheus.CounterVec   // claims by engine and result: ok, empty, dead
+	refills     *prometheus.CounterVec   // containers made for the pools, by engine and result: ok, failed, paused
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -38,8 +41,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.full = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandboxd_full_total", Help: "Provisions refused because the place was full, by the limit that was met.",
 	}, []string{"limit"})
+	m.poolReady = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandboxd_pool_ready", Help: "Ready containers that nobody has claimed, as the keeper of the host's pools last saw them.",
+	}, []string{"engine"})
+	m.claims = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandboxd_claims_total", Help: "Claims of a ready container, by what came of them: ok, empty or dead.",
+	}, []string{"engine", "result"})
+	m.refills = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandboxd_refills_total", Help: "Containers made for the pools, by what came of them: ok, failed, or paused for want of memory.",
+	}, []string{"engine", "result"})
 	if r != nil {
-		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full)
+		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full, m.poolReady, m.claims, m.refills)
 	}
 	return m
 }

@@ -21,6 +21,7 @@ const (
 	reasonCleanup    = "cleanup"
 	reasonConflict   = "conflict"
 	reasonSuperseded = "superseded"
+	reasonPool       = "pool" // nobody has claimed it, and it is not wanted any more
 )
 
 // remove takes a container away, by ID, if and only if revoke says DEAD of it as it stands now. It returns what
@@ -38,22 +39,22 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 		if !w.ours(c) {
 			return "", fmt.Errorf("remove %s: %w", c.Name, engines.ErrForeign)
 		}
-		present, err := w.present(ctx, slugOf(c))
+		f, err := w.identify(ctx, c)
 		if err != nil {
 			return "", err
 		}
-		fate, err := w.cfg.Bus.Revoke(ctx, found(c), ownEpoch, present)
-		if err != nil {
-			return "", fmt.Errorf("revoke %s: %w", c.Name, err)
-		}
-		if fate != events.FateDead {
-			return fate, nil
+		fate, err := w.fate(ctx, c, f, ownEpoch)
+		if err != nil || fate != events.FateDead {
+			return fate, err
 		}
 		if time.Since(asked) > freshVerdict {
 			continue
 		}
 		if err := w.cfg.Runtime.Remove(ctx, id, w.cfg.StopGrace); err != nil {
 			return fate, fmt.Errorf("remove %s: %w", c.Name, err)
+		}
+		if pooled(c) && f.Slug != "" {
+			w.forget(ctx, f.Slug, id)
 		}
 		w.admission.ask()
 		w.metrics.removals.WithLabelValues(c.Labels[labelEngine], reason).Inc()
@@ -62,11 +63,48 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 	}
 }
 
+// fate asks what is to become of a container as it stands now: of an agent's revoke decides, of nobody's retire.
+func (w *Worker) fate(ctx context.Context, c engines.Container, f events.Found, ownEpoch string) (events.Fate, error) {
+	if f.Slug == "" {
+		return w.retire(ctx, c)
+	}
+	present, err := w.present(ctx, f.Slug)
+	if err != nil {
+		return "", err
+	}
+	fate, err := w.cfg.Bus.Revoke(ctx, f, ownEpoch, present)
+	if err != nil {
+		return "", fmt.Errorf("revoke %s: %w", c.Name, err)
+	}
+	return fate, nil
+}
+
+// retire asks whether a container that nobody has claimed may go. The durable store has the last word: Redis may have lost
+// a claim, and all else, since it was looked at.
+func (w *Worker) retire(ctx context.Context, c engines.Container) (events.Fate, error) {
+	fate, err := w.cfg.Bus.Retire(ctx, w.poolOf(c), c.ID)
+	if err != nil {
+		return "", fmt.Errorf("retire %s: %w", c.Name, err)
+	}
+	if fate != events.FateDead {
+		return fate, nil
+	}
+	claims, err := w.cfg.Store.Claims(ctx, []string{c.ID})
+	if err != nil {
+		return "", fmt.Errorf("read what %s was claimed for: %w", c.Name, err)
+	}
+	if len(claims) > 0 {
+		w.forget(ctx, "", c.ID)
+		return events.FateClaimed, nil
+	}
+	return fate, nil
+}
+
 // removeAll asks about every container of an agent, side by side, and removes those that are dead.
 func (w *Worker) removeAll(ctx context.Context, slug, reason string) error {
-	cs, err := w.cfg.Runtime.List(ctx, w.agentLabels(slug))
+	cs, err := w.containersOf(ctx, slug)
 	if err != nil {
-		return fmt.Errorf("list the containers of %s: %w", slug, err)
+		return err
 	}
 	errs := make([]error, len(cs))
 	var removals together

@@ -204,6 +204,18 @@ func (r *run) own(id, engine string) {
 	r.made[id] = engine
 }
 
+// claimed says that this run holds a container of the engine that it has not recorded yet.
+func (r *run) claimed(engine string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.made {
+		if e == engine {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *run) tell(ctx context.Context, p events.Progress) {
 	if err := r.w.cfg.Bus.Tell(ctx, r.d, r.epoch, p); err != nil {
 		r.w.cfg.Log.Debug().Err(err).Str("agent", r.slug).Msg("progress was not told")

@@ -24,7 +24,7 @@ type stage struct {
 	sim *workertest.Sim
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, change ...func(*rig)) *stage {
 	t.Helper()
 	sim := workertest.NewSim(workertest.SimConfig{Seed: 1, Jitter: time.Millisecond, PullTo: time.Millisecond})
 	t.Cleanup(sim.Close)
@@ -33,6 +33,9 @@ func newStage(t *testing.T) *stage {
 		r.cfg.Runtime, r.cfg.Engines = sim, workertest.Engines(sim)
 		r.cfg.StopGrace, r.cfg.Beat, r.cfg.Grace = time.Millisecond, 100*time.Millisecond, time.Nanosecond
 		r.bcfg.Lease, r.bcfg.ClaimIdle, r.bcfg.Park = time.Second, 1200*time.Millisecond, 20*time.Millisecond
+		for _, f := range change {
+			f(r)
+		}
 	})
 	return s
 }
@@ -260,6 +263,8 @@ func scriptOf(cmd redis.Cmder) string {
 		case !ok:
 		case strings.Contains(text, `"hash_owner":`):
 			return "begin"
+		case strings.Contains(text, `"nonce":`):
+			return "claim"
 		case strings.Contains(text, `"own_epoch":`):
 			return "revoke"
 		case strings.Contains(text, `"by":`):

@@ -30,6 +30,7 @@ type Worker struct {
 	rows    chan state.Request
 
 	admission *admission
+	pool      *pool
 	draining  chan struct{} // closed when the worker is about to end
 }
 
@@ -39,7 +40,7 @@ func New(cfg Config) *Worker {
 	return &Worker{
 		cfg: cfg, metrics: newMetrics(cfg.Register), runs: newLocalRuns(),
 		rows:      make(chan state.Request, historyBacklog),
-		admission: newAdmission(cfg.Creates), draining: make(chan struct{}),
+		admission: newAdmission(cfg.Creates), pool: newPool(), draining: make(chan struct{}),
 	}
 }
 
@@ -59,6 +60,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	outlasting := context.WithoutCancel(ctx)
 	go func() { defer close(writing); w.writeHistory(outlasting, stopWriting) }()
 	defer func() { close(stopWriting); <-writing }()
+	defer w.closePools()
 
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, func() { close(w.draining) })()
@@ -67,6 +69,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { w.janitor(ctx); return nil })
 	g.Go(func() error { w.observe(ctx); return nil })
+	g.Go(func() error { w.keepPools(ctx); return nil })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
 	}
@@ -193,6 +196,7 @@ func (c Config) withDefaults() Config {
 	set(&c.StopGrace, 300*time.Millisecond)
 	set(&c.Drain, 30*time.Second)
 	set(&c.Beat, time.Second)
+	set(&c.PoolTick, time.Second)
 	set(&c.StartWithin, 15*time.Second)
 	set(&c.Retain, 30*24*time.Hour)
 	set(&c.QueueTimeout, 2*time.Minute)

@@ -41,7 +41,6 @@ func loadConfig(environ []string) (config, error) {
 	if err := env.ParseWithOptions(&cfg, env.Options{Environment: vars}); err != nil {
 		problems = append(problems, parseProblems(err)...)
 	}
-	problems = append(problems, unbuilt(cfg)...)
 	if len(problems) == 0 {
 		problems = cfg.check()
 	}
@@ -49,11 +48,7 @@ func loadConfig(environ []string) (config, error) {
 }
 
 // variable is one that the server knows: its name, its default and what it is for.
-type variable struct {
-	Name, Default, About string
-
-	later bool // it is refused, for what it sets does not stand yet
-}
+type variable struct{ Name, Default, About string }
 
 // variables lists all that the server knows, in the order of the struct, the engines' images last.
 func variables() []variable {
@@ -62,7 +57,7 @@ func variables() []variable {
 	for field := range t.Fields() {
 		tag := field.Tag
 		if name := tag.Get("env"); name != "" {
-			all = append(all, variable{Name: name, Default: tag.Get("envDefault"), About: tag.Get("about"), later: tag.Get("later") == "true"})
+			all = append(all, variable{Name: name, Default: tag.Get("envDefault"), About: tag.Get("about")})
 		}
 	}
 	for _, e := range engines.Builtin() {
@@ -92,15 +87,12 @@ func readImages(vars map[string]string) map[string]imagePair {
 
 // unknownNames gives an error for each variable of our prefix that nothing reads, with the nearest that something does.
 func unknownNames(vars map[string]string) []error {
-	var ours, offered []string
+	var ours []string
 	for _, v := range variables() {
 		if !strings.HasPrefix(v.Name, prefix) {
 			continue
 		}
 		ours = append(ours, v.Name)
-		if !v.later {
-			offered = append(offered, v.Name)
-		}
 	}
 	var unknown []string
 	for name := range vars {
@@ -112,7 +104,7 @@ func unknownNames(vars map[string]string) []error {
 	problems := make([]error, 0, len(unknown))
 	for _, name := range unknown {
 		problem := "no such setting"
-		if like := nearest(name, offered); like != "" {
+		if like := nearest(name, ours); like != "" {
 			problem += "; the nearest is " + like
 		}
 		problems = append(problems, &settingError{name, problem})
@@ -135,19 +127,6 @@ func parseProblems(err error) []error {
 		}
 		field, _ := reflect.TypeFor[config]().FieldByName(parse.Name)
 		problems = append(problems, &settingError{field.Tag.Get("env"), parse.Err.Error()})
-	}
-	return problems
-}
-
-// unbuilt gives an error for each setting that is documented but whose feature does not stand yet.
-func unbuilt(cfg config) []error {
-	var problems []error
-	v := reflect.ValueOf(cfg)
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		if field.Tag.Get("later") == "true" && v.Field(i).String() != "" {
-			problems = append(problems, &settingError{field.Tag.Get("env"), "this feature is not built yet: unset it"})
-		}
 	}
 	return problems
 }

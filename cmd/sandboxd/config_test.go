@@ -116,7 +116,14 @@ func TestConfigRefusesNamingTheVariable(t *testing.T) {
 		{"ROBOCO_SANDBOX_LISTEN=8420", "not host:port"},
 		{"ROBOCO_SANDBOX_WORKER_LISTEN=x", "not host:port"},
 		{"ROBOCO_SANDBOX_CELL=Über", "is not 1 to 40"},
-		{"ROBOCO_SANDBOX_POOL=postgres=2", "not built yet"},
+		{"ROBOCO_SANDBOX_POOL=mysql=2", "is no engine: write postgres, redis, mongo"},
+		{"ROBOCO_SANDBOX_POOL=postgres=2,", "is no engine"},
+		{"ROBOCO_SANDBOX_POOL=postgres", "not a number from 0 to 100"},
+		{"ROBOCO_SANDBOX_POOL=postgres=-1", "not a number"},
+		{"ROBOCO_SANDBOX_POOL=postgres=101", "not a number"},
+		{"ROBOCO_SANDBOX_POOL=postgres=auto:4", "not a number"},
+		{"ROBOCO_SANDBOX_POOL=postgres=auto:4-2", "not a number"},
+		{"ROBOCO_SANDBOX_POOL=redis=1,redis=2", "redis is there twice"},
 		{"ROBOCO_SANDBOX_MAX=-1", "negative"},
 		{"ROBOCO_SANDBOX_MAX=many", "invalid syntax"},
 		{"ROBOCO_SANDBOX_AGENT_REQUESTS=0", "least is 1"},
@@ -178,7 +185,6 @@ func TestReadmeListsEveryVariable(t *testing.T) {
 	}
 	want := variables()
 	for i := range want {
-		want[i].later = false
 		if want[i].Default == "" {
 			want[i].Default = "none"
 		}
@@ -199,4 +205,14 @@ func TestEveryVariableIsKnownOnce(t *testing.T) {
 		require.True(t, seen[bare])
 	}
 	require.NotErrorIs(t, errors.Join(unknownNames(map[string]string{"ROBOCO_SANDBOX_MEMORY": "x"})...), os.ErrNotExist)
+}
+
+func TestPoolSizes(t *testing.T) {
+	t.Parallel()
+	cfg, err := loadConfig([]string{"ROBOCO_SANDBOX_POOL=postgres=2, redis=auto,mongo=auto:0-3"})
+	require.NoError(t, err)
+	require.Equal(t, poolSizes{"postgres": {Floor: 2, Ceiling: 2}, "redis": {Floor: 1, Ceiling: 8}, "mongo": {Ceiling: 3}}, cfg.Pool)
+	cfg, err = loadConfig(nil)
+	require.NoError(t, err)
+	require.Empty(t, cfg.Pool)
 }

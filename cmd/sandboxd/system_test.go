@@ -190,7 +190,6 @@ func TestStartFailures(t *testing.T) {
 		says []string
 	}{
 		{"unknown variable", []string{"gateway"}, []string{"ROBOCO_SANDBOX_LISTN=x"}, exitUsage, []string{"ROBOCO_SANDBOX_LISTN", "ROBOCO_SANDBOX_LISTEN"}},
-		{"unbuilt feature", []string{"worker"}, []string{"ROBOCO_SANDBOX_POOL=redis=1"}, exitUsage, []string{"ROBOCO_SANDBOX_POOL", "not built yet"}},
 		{"unknown command", []string{"wroker"}, nil, exitUsage, []string{"wroker", "--help"}},
 		{"no database", []string{"migrate"}, nil, exitUsage, []string{"ROBOCO_DATABASE_URL"}},
 		{"no redis", []string{"gateway"}, []string{"ROBOCO_REDIS_URL=redis://u:hunter2@" + nowhere}, exitFailed, []string{"ROBOCO_REDIS_URL", nowhere}},

@@ -58,7 +58,7 @@ func (c config) worker(bus *events.Bus, store state.Store, rt worker.Runtime, me
 		Network: c.Network, Memory: int64(c.Memory), NanoCPUs: int64(c.CPUs), Pids: c.Pids,
 		Loopback: c.Publish == publishLoopback, ForceLease: c.Owner == ownerLease, Enabled: bool(c.Enabled),
 		Slots: c.Slots, Creates: c.Creates, MemoryTotal: int64(c.MemoryTotal), QueueTimeout: c.QueueTimeout,
-		Grace: c.Grace, JanitorInterval: c.JanitorInterval, Drain: c.Drain, Retain: c.Retain,
+		Pool: c.Pool, Grace: c.Grace, JanitorInterval: c.JanitorInterval, Drain: c.Drain, Retain: c.Retain,
 		Log: log, Register: metrics,
 	}
 }

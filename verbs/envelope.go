@@ -83,9 +83,9 @@ func asProblem(err error) *problem {
 			remediate: "Choose another name, or ask for a new token of the one that exists.",
 		}
 	case errors.Is(err, state.ErrUnavailable):
-		return unavailable("Postgres (the state store) cannot be reached: " + words(err))
+		return unavailable(storeAway)
 	case errors.Is(err, events.ErrUnavailable):
-		return unavailable("Redis (the event bus) cannot be reached: " + words(err))
+		return unavailable(busAway)
 	case errors.Is(err, events.ErrFull):
 		return unavailable(words(err))
 	default:
@@ -111,6 +111,13 @@ func correct(field string, allowed []string) string {
 		return "Correct " + what + " and call again with what is allowed."
 	}
 }
+
+// What an agent is told when a server behind the gateway does not answer. Where it is, and as whom it was asked, is for the
+// log: an agent has no business with either.
+const (
+	storeAway = "Postgres (the state store) cannot be reached"
+	busAway   = "Redis (the event bus) cannot be reached"
+)
 
 // words is an error's text, or its type where it has none.
 func words(err error) string {
@@ -150,7 +157,8 @@ func nullable(s string) *string {
 // fail answers with an error. Who has gone away is not answered.
 func (g *Gateway) fail(w http.ResponseWriter, c *call, err error) {
 	p := asProblem(err)
-	if p.status == http.StatusInternalServerError {
+	away := errors.Is(err, state.ErrUnavailable) || errors.Is(err, events.ErrUnavailable)
+	if p.status == http.StatusInternalServerError || away {
 		level := zerolog.ErrorLevel
 		if errors.Is(err, context.Canceled) {
 			level = zerolog.DebugLevel

@@ -90,3 +90,9 @@ func (*Gateway) guard7(why string) events.Refusal {
 		Remediate: "Retry: call request_sandbox() again in a moment.",
 	}
 }
+
+// guard7Away is guard 7 for a bus that does not answer; the log keeps the cause.
+func (g *Gateway) guard7Away(err error) events.Refusal {
+	g.cfg.Log.Warn().Err(err).Msg("a request met a bus that does not answer")
+	return g.guard7(busAway)
+}

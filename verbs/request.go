@@ -146,7 +146,7 @@ func (g *Gateway) unanswered(err error) events.Refusal {
 			Remediate: "Call request_sandbox() again: it joins what is under way.", Retryable: true, RetryAfterMS: 1000,
 		}
 	default:
-		return g.guard7("Redis (the event bus) cannot be reached: " + words(err))
+		return g.guard7Away(err)
 	}
 }
 
@@ -186,7 +186,7 @@ func (g *Gateway) publishRequest(ctx context.Context, e events.Event) *events.Re
 			return &r
 		}
 		if !wait(ctx, pause) {
-			r := g.guard7("Redis (the event bus) cannot be reached: " + words(err))
+			r := g.guard7Away(err)
 			return &r
 		}
 	}

@@ -85,7 +85,7 @@ func (r *run) takeClaimed(ctx context.Context, e engines.Engine, name string, c 
 }
 
 func (r *run) storeClaim(ctx context.Context, e engines.Engine, c events.Claimed) error {
-	return r.w.cfg.Store.RecordClaim(ctx, state.Claim{ //nolint:wrapcheck // the caller says what it was doing
+	return r.w.cfg.Store.RecordClaim(ctx, state.Claim{
 		ContainerID: c.ID, RequestID: r.q.RequestID, Agent: r.slug, Engine: e.Name, Host: r.w.host,
 		Task: c.Tenancy.Task, Project: c.Tenancy.Project, Owner: c.Tenancy.Owner, Born: c.Born, Epoch: c.Epoch, ClaimedAt: time.Now().UTC(),
 	})

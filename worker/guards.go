@@ -25,14 +25,14 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 	}
 	on, err := w.enabled(ctx)
 	if err != nil {
-		return refuseUnlessBus(err)
+		return w.refuseUnlessBus(err)
 	}
 	if !on {
 		return admitted{}, refuseSwitch(), nil
 	}
 	seen, err := w.look(ctx, d.Event.Subject)
 	if err != nil {
-		return refuseUnlessBus(err)
+		return w.refuseUnlessBus(err)
 	}
 	if seen.tenancy.Task == "" {
 		return admitted{seen: seen}, refuseEngagement("there is no active engagement with a project's task"), nil
@@ -43,7 +43,7 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 	project, err := w.cfg.Store.Project(ctx, seen.tenancy.Project)
 	unknown := errors.Is(err, state.ErrNotFound)
 	if err != nil && !unknown {
-		return refuseUnlessBus(fmt.Errorf("read project %s: %w", seen.tenancy.Project, err))
+		return w.refuseUnlessBus(fmt.Errorf("read project %s: %w", seen.tenancy.Project, err))
 	}
 	if unknown || len(project.Services) == 0 {
 		return admitted{seen: seen}, refuseProject(seen.tenancy.Project, unknown), nil
@@ -137,9 +137,15 @@ func (w *Worker) mirrorSwitch(ctx context.Context) (events.Switch, error) {
 }
 
 // refuseUnlessBus turns a failed look-up into guard 8, except where the bus itself failed: nobody could be told.
-func refuseUnlessBus(err error) (admitted, *events.Refusal, error) {
+func (w *Worker) refuseUnlessBus(err error) (admitted, *events.Refusal, error) {
 	if errors.Is(err, events.ErrUnavailable) || errors.Is(err, context.Canceled) {
 		return admitted{}, nil, err
 	}
-	return admitted{}, classify(err), nil
+	return admitted{}, w.unmet(err), nil
+}
+
+// unmet is the refusal of what could not be done for this cause, which the log keeps whole.
+func (w *Worker) unmet(err error) *events.Refusal {
+	w.cfg.Log.Warn().Err(err).Msg("a request could not be served")
+	return classify(err)
 }

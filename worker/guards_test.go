@@ -135,3 +135,15 @@ func TestBlankTakesEverySecretOut(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a ******** b ********", blank("a s3 b t4", "s3", "", "t4"))
 }
+
+// Where the servers behind are, and as whom they are asked, is nothing for an agent.
+func TestClassifyTellsNoAddress(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("failed to connect to `user=sandboxd database=state`: 10.1.2.3:5432: refused")
+	for _, away := range []error{state.ErrUnavailable, engines.ErrUnavailable} {
+		r := classify(fmt.Errorf("read project shop: %w: %w", away, cause))
+		require.NotContains(t, r.Message, "10.1.2.3")
+		require.NotContains(t, r.Message, "user=")
+		require.True(t, r.Retryable)
+	}
+}

@@ -26,7 +26,7 @@ func (w *Worker) handleLogs(ctx context.Context, d events.Delivery) {
 	}
 	_ = w.settled(d, "answer", func(ctx context.Context) error {
 		if err != nil {
-			_, err := w.cfg.Bus.Refuse(ctx, d, events.StateFailed, *classify(err), "")
+			_, err := w.cfg.Bus.Refuse(ctx, d, events.StateFailed, *w.unmet(err), "")
 			return err
 		}
 		body, err := json.Marshal(map[string]any{"logs": logs})

@@ -131,10 +131,10 @@ func (w *Worker) restock(ctx context.Context, s shelf, c engines.Container) bool
 func (w *Worker) stock(ctx context.Context, s shelf, id string) (bool, error) {
 	in, err := w.cfg.Bus.Stock(ctx, s.pool, id)
 	if err != nil || in {
-		return in, err //nolint:wrapcheck // it says all
+		return in, err
 	}
 	ids, err := w.cfg.Bus.Stocked(ctx, s.pool)
-	return slices.Contains(ids, id), err //nolint:wrapcheck // it says all
+	return slices.Contains(ids, id), err
 }
 
 // refill makes one more container, beside everything else, unless it is not the time for it.

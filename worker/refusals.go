@@ -53,9 +53,9 @@ func classify(err error) *events.Refusal {
 		r.Retryable, r.RetryAfterMS = false, 0
 		r.Remediate = "The container stopped by itself: an operator should look at the image and its settings; the message ends with its last log lines."
 	case errors.Is(err, state.ErrUnavailable):
-		r.Message = "Postgres (the state store) cannot be reached: " + r.Message
+		r.Message = "Postgres (the state store) cannot be reached" // where it is and who asks is for the log
 	case errors.Is(err, engines.ErrUnavailable):
-		r.Message = "The container engine does not answer, so nothing is known of the sandbox: " + r.Message
+		r.Message = "The container engine does not answer, so nothing is known of the sandbox"
 	case errors.Is(err, errNotReady):
 	case errors.Is(err, errUnsettled):
 		r.Remediate += " If it stays so, a database that Redis has forgotten is there and does not answer its first password: " +

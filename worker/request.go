@@ -153,7 +153,7 @@ func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err 
 	}
 	gone, moved, err := r.w.check(ctx, asked)
 	if err != nil {
-		return false, r.refuse(classify(err), r.adm.seen.tenancy)
+		return false, r.refuse(r.w.unmet(err), r.adm.seen.tenancy)
 	}
 	if len(gone) > 0 || len(moved) > 0 {
 		r.note(asked, gone, moved)
@@ -180,7 +180,7 @@ func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err 
 func (r *request) run(ctx context.Context, begun events.Begun) (again bool, err error) {
 	gone, moved, err := r.w.check(ctx, begun.Record)
 	if err != nil {
-		f, serr := r.settle(classify(err))
+		f, serr := r.settle(r.w.unmet(err))
 		return f == events.Fenced || f == events.Lapsed, serr
 	}
 	if len(gone) > 0 {

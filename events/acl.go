@@ -18,7 +18,7 @@ func WorkerACL(cell string) []string {
 // GatewayACL is what a gateway's user may do: just the commands that it sends, on this cell's keys alone. It publishes,
 // reads replies and records, and looks after dead letters; it takes nothing from the work stream.
 func GatewayACL(cell string) []string {
-	return rules("~{"+cell+"}:*", both("del", "hdel", "hset", "hsetnx", "srem"), "multi", "exec", "xread")
+	return rules("~{"+cell+"}:*", both("del", "hdel", "hset", "hsetnx", "srem"), "multi", "exec")
 }
 
 // both are the commands of workers and gateways, and these.
@@ -27,7 +27,7 @@ func both(more ...string) []string {
 		"ping", "hello", "info", "time", "eval", "evalsha",
 		"exists", "pexpire", "pttl", "get", "set", "hget", "hgetall", "hmget", "sadd", "scard", "smembers",
 		"zadd", "zrem",
-		"xadd", "xdel", "xlen", "xrange", "xrevrange", "xpending", "xgroup|create", "xinfo|consumers",
+		"xadd", "xdel", "xlen", "xread", "xrange", "xrevrange", "xpending", "xgroup|create", "xinfo|consumers",
 	}, more...)
 }
 

@@ -135,6 +135,7 @@ func TestUsersMayDoJustWhatTheyDo(t *testing.T) {
 		l.says(events.SandboxRequested, events.Requested{RequestID: "r-1", Role: "developer", Gateway: "gw"})
 	})
 	l.as("worker", func() { l.works(2, l.handle) })
+	l.as("worker", func() { l.listens() })
 	l.as("gateway", func() { l.reads() })
 	l.as("worker", func() { l.hits() })
 	l.as("worker", func() { l.cleans() })
@@ -195,6 +196,19 @@ func (l *life) reads() {
 		_, err = l.gateway.Publish(ctx, l.event(events.LogsRequested, events.LogsWanted{RequestID: "l-1", Lines: 1}))
 	}
 	require.ErrorIs(l, err, events.ErrFull)
+}
+
+// listens is a worker's wait for projects that change.
+func (l *life) listens() {
+	l.Helper()
+	ctx, stop := context.WithCancel(l.Context())
+	heard, ended := make(chan string, 2), make(chan error, 1)
+	go func() { ended <- l.worker.ProjectChanges(ctx, func(slug string) { heard <- slug }) }()
+	l.hearsOf(heard, "")
+	require.NoError(l, l.gateway.AnnounceProject(ctx, proj))
+	l.hearsOf(heard, proj)
+	stop()
+	require.NoError(l, <-ended)
 }
 
 // hits is a request that finds its sandbox, one that was answered and comes again, and one that is published by a worker.

@@ -20,7 +20,7 @@ var fateLua string
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
 	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry,
-	stock, claim, retire, forget, keep, unkeep *redis.Script
+	stock, claim, retire, forget, keep, unkeep, announce *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -56,6 +56,7 @@ func load(audit bool) scripts {
 		forget:   script(forgetLua),
 		keep:     script(keepLua),
 		unkeep:   script(unkeepLua),
+		announce: script(announceLua),
 	}
 }
 
@@ -68,7 +69,7 @@ func (b *Bus) ScriptNames() map[string]string {
 		"publish": s.publish, "begin": s.begin, "answer": s.answer, "beat": s.beat, "tell": s.tell, "record": s.record,
 		"settle": s.settle, "giveup": s.giveup, "revoke": s.revoke, "adopt": s.adopt, "finish": s.finish, "own": s.own, "sandbox": s.sandbox,
 		"sweep": s.sweep, "handback": s.handback, "stumble": s.stumble, "retry": s.retry,
-		"stock": s.stock, "claim": s.claim, "retire": s.retire, "forget": s.forget, "keep": s.keep, "unkeep": s.unkeep,
+		"stock": s.stock, "claim": s.claim, "retire": s.retire, "forget": s.forget, "keep": s.keep, "unkeep": s.unkeep, "announce": s.announce,
 	} {
 		names[script.Hash()] = name
 	}

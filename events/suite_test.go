@@ -98,7 +98,7 @@ func TestSuite(t *testing.T) {
 			t.Parallel()
 			addr := start(t)
 			for _, x := range slicesOf(publishTests(), beginTests(), leaseTests(), fateTests(), replyTests(), consumeTests(), liveTests(),
-				deadTests(), aclTests(), sealTests(), poolTests(), claimTests(), keeperTests()) {
+				deadTests(), aclTests(), sealTests(), poolTests(), claimTests(), keeperTests(), projectTests()) {
 				t.Run(x.name, func(t *testing.T) {
 					t.Parallel()
 					x.run(newScene(t, addr, quick()))

@@ -2,8 +2,10 @@ package verbs
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/state"
@@ -94,6 +96,7 @@ func (g *Gateway) putProject(w http.ResponseWriter, r *http.Request, _ *call) er
 	if err != nil {
 		return fmt.Errorf("store the project: %w", err)
 	}
+	g.announceProject(r.Context(), p.Slug)
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
@@ -113,6 +116,7 @@ func (g *Gateway) patchProject(w http.ResponseWriter, r *http.Request, _ *call) 
 	if err != nil {
 		return fmt.Errorf("change the project: %w", err)
 	}
+	g.announceProject(r.Context(), slug)
 	writeJSON(w, http.StatusOK, wireProject(stored))
 	return nil
 }
@@ -122,6 +126,20 @@ func (g *Gateway) deleteProject(w http.ResponseWriter, r *http.Request, _ *call)
 	if err := g.cfg.Store.DeleteProject(r.Context(), r.PathValue("slug")); err != nil {
 		return fmt.Errorf("delete the project: %w", err)
 	}
+	g.announceProject(r.Context(), r.PathValue("slug"))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// announceWithin limits an announcement: whoever changed a project does not wait longer for a Redis that is away.
+const announceWithin = time.Second
+
+// announceProject tells the workers of a project that was written or deleted. A failure changes nothing for the caller: the
+// store is the truth, and workers look there again by themselves.
+func (g *Gateway) announceProject(ctx context.Context, slug string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceWithin)
+	defer cancel()
+	if err := g.cfg.Bus.AnnounceProject(ctx, slug); err != nil {
+		g.cfg.Log.Warn().Err(err).Str("project", slug).Msg("the workers were not told of a project's change; they look again at their next tick")
+	}
 }

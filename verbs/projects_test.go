@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -46,6 +47,20 @@ func projectTests() []test {
 			require.True(s, client.IsStatus(err, http.StatusNotFound), err)
 			s.refused(s.call(ops, "DELETE", path, ""), http.StatusNotFound, client.CodeNotFound)
 			s.refused(s.call(ops, "PATCH", path, "{}"), http.StatusNotFound, client.CodeNotFound)
+		}},
+		{"the workers hear of every write, and of no refused one", func(s *scene) {
+			ctx, stop := context.WithCancel(s.Context())
+			heard := make(chan string, 10)
+			s.ran.Go(func() { _ = s.bus.ProjectChanges(ctx, func(slug string) { heard <- slug }) })
+			s.Cleanup(stop)
+			require.Empty(s, receive(s, heard), "it listens")
+			s.refused(s.call(ops, "PUT", path, `{"sandbox_services":["oracle"]}`), http.StatusUnprocessableEntity, client.CodeInvalidInput)
+			s.refused(s.call(ops, "PATCH", path, `{}`), http.StatusNotFound, client.CodeNotFound)
+			for _, write := range [][]string{{"PUT", `{"sandbox_services":["redis"]}`}, {"PATCH", `{"name":"Shop"}`}, {"DELETE", ""}} {
+				s.call(ops, write[0], path, write[1])
+				require.Equal(s, proj, receive(s, heard), write[0])
+			}
+			require.Empty(s, heard)
 		}},
 		{"PATCH tells null from absent", func(s *scene) {
 			c := s.as(ops)

@@ -22,6 +22,7 @@ func exceptions(process string) map[string]string {
 		return map[string]string{
 			"redis.sandbox":     "only gateways read whole records",
 			"redis.retry":       "only operators put dead letters back, by a gateway",
+			"redis.announce":    "only gateways change projects",
 			"redis.stumble":     "for a handler that panics, and none is known to",
 			"state.setflag":     "only operators switch, by a gateway",
 			"state.requests":    "only gateways show the history",
@@ -72,7 +73,7 @@ func requireComplete(t *testing.T, process string, passed map[string]bool) {
 		methods("engine.", reflect.TypeFor[worker.Runtime]())
 		methods("state.", reflect.TypeFor[worker.Store]())
 	} else {
-		want = append(want, "redis.publish", "redis.sandbox")
+		want = append(want, "redis.publish", "redis.sandbox", "redis.announce")
 		methods("state.", reflect.TypeFor[state.Store]())
 	}
 	require.False(t, passed["redis.unknown-script.before"], "a script without a name was called")

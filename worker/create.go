@@ -86,6 +86,7 @@ func (r *run) pull(ctx context.Context, e engines.Engine, image string) error {
 	defer cancel(nil)
 	done := func() {}
 	defer func() { done() }()
+	defer r.w.ahead.yield()()
 	err := r.w.cfg.Runtime.EnsureImage(ctx, image, func(p engines.PullProgress) {
 		switch {
 		case p.Queued > 0 && lined.Queued == 0:

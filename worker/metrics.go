@@ -14,6 +14,7 @@ type metrics struct {
 	poolReady   *prometheus.GaugeVec     // ready containers as the keeper last saw them, by engine
 	claims      *prometheus.CounterVec   // claims by engine and result: ok, empty, dead
 	refills     *prometheus.CounterVec   // containers made for the pools, by engine and result: ok, failed, paused
+	images      *prometheus.GaugeVec     // images that projects need, by state: ready or missing
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -50,8 +51,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.refills = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandboxd_refills_total", Help: "Containers made for the pools, by what came of them: ok, failed, or paused for want of memory.",
 	}, []string{"engine", "result"})
+	m.images = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandboxd_images", Help: "Images that opted-in projects need on this host, by state: ready, or missing.",
+	}, []string{"state"})
 	if r != nil {
-		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full, m.poolReady, m.claims, m.refills)
+		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full, m.poolReady, m.claims, m.refills, m.images)
 	}
 	return m
 }

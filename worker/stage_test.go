@@ -218,6 +218,10 @@ func (r *cuedRuntime) ListNamed(ctx context.Context, prefix string) ([]engines.C
 	return around(r.c, "list agents", prefix, func() ([]engines.Container, error) { return r.Sim.ListNamed(ctx, prefix) })
 }
 
+func (r *cuedRuntime) EnsureImage(ctx context.Context, image string, progress func(engines.PullProgress)) error {
+	return step(r.c, "image", image, func() error { return r.Sim.EnsureImage(ctx, image, progress) })
+}
+
 func (r *cuedRuntime) Remove(ctx context.Context, id string, grace time.Duration) error {
 	return step(r.c, "remove", id, func() error { return r.Sim.Remove(ctx, id, grace) })
 }

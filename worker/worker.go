@@ -16,9 +16,10 @@ import (
 	"github.com/roboco/sandboxd/state"
 )
 
-// ProjectReader reads one project.
+// ProjectReader reads projects.
 type ProjectReader interface {
 	Project(ctx context.Context, slug string) (state.Project, error)
+	Projects(ctx context.Context) ([]state.Project, error)
 }
 
 // Worker is one consumer of the work stream with its janitor, its observer and its history writer.
@@ -31,17 +32,20 @@ type Worker struct {
 
 	admission *admission
 	pool      *pool
+	ahead     *ahead
 	draining  chan struct{} // closed when the worker is about to end
 }
 
 // New makes a worker. It touches nothing yet.
 func New(cfg Config) *Worker {
 	cfg = cfg.withDefaults()
-	return &Worker{
+	w := &Worker{
 		cfg: cfg, metrics: newMetrics(cfg.Register), runs: newLocalRuns(),
 		rows:      make(chan state.Request, historyBacklog),
 		admission: newAdmission(cfg.Creates), pool: newPool(), draining: make(chan struct{}),
 	}
+	w.ahead = newAhead(w)
+	return w
 }
 
 // Run works until ctx ends, then drains: what is under way may finish within Config.Drain, what still stands in a line is
@@ -70,6 +74,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	g.Go(func() error { w.janitor(ctx); return nil })
 	g.Go(func() error { w.observe(ctx); return nil })
 	g.Go(func() error { w.keepPools(ctx); return nil })
+	g.Go(func() error { return w.followProjects(ctx) })
+	g.Go(func() error { w.ahead.run(ctx); return nil })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
 	}

@@ -196,3 +196,7 @@ func (g *gatedStore) PruneRequests(ctx context.Context, before time.Time) (int64
 func (g *gatedStore) Project(ctx context.Context, slug string) (state.Project, error) {
 	return read(g, func() (state.Project, error) { return g.store.Project(ctx, slug) })
 }
+
+func (g *gatedStore) Projects(ctx context.Context) ([]state.Project, error) {
+	return read(g, func() ([]state.Project, error) { return g.store.Projects(ctx) })
+}

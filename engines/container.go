@@ -27,7 +27,8 @@ type Container struct {
 	Image   string
 	Labels  map[string]string
 	Created time.Time
-	Running bool
+	Running bool // also while it is paused
+	Paused  bool // (inspect)
 	// StartedAt is exactly what the runtime gives (inspect); another value means another life.
 	StartedAt string
 	// FirstLife says that the container runs and has never stopped since it was made (inspect).
@@ -44,11 +45,34 @@ type Container struct {
 // Owner names a container's life: its ID and its start. It is the owner string of events and labels.
 func (c Container) Owner() string { return c.ID + "@" + c.StartedAt }
 
-// Death is a container's end, as the runtime's event feed tells it.
-type Death struct {
+// Action is what happened to a container.
+type Action string
+
+// The actions that a runtime's event feed tells of: whatever makes an earlier look at the container out of date.
+const (
+	Died      Action = "die"
+	Started   Action = "start"
+	Stopped   Action = "stop"
+	Killed    Action = "kill" // a signal was sent
+	OutOfMem  Action = "oom"
+	Paused    Action = "pause"
+	Unpaused  Action = "unpause"
+	Renamed   Action = "rename"
+	Restarted Action = "restart"
+	Destroyed Action = "destroy"
+)
+
+// Actions lists them all.
+func Actions() []Action {
+	return []Action{Died, Started, Stopped, Killed, OutOfMem, Paused, Unpaused, Renamed, Restarted, Destroyed}
+}
+
+// Event is something that happened to a container, as the runtime's event feed tells it.
+type Event struct {
+	Action   Action
 	ID, Name string
 	Labels   map[string]string
-	ExitCode int
+	ExitCode int // of Died
 	Time     time.Time
 }
 

@@ -4,32 +4,78 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
 )
 
-// observe listens for the deaths of agents' containers and says so. Whenever the feed breaks, deaths may have gone
-// unheard: the janitor then looks at everybody.
-func (w *Worker) observe(ctx context.Context) {
-	if w.cfg.ForceLease {
+// observer says which agents' containers have died. It does not judge by what the feed says: it looks for itself.
+type observer struct {
+	w    *Worker
+	wake chan struct{} // holds one token when there is something to look at
+
+	mu     sync.Mutex
+	agents map[string]struct{} // whose containers may have died
+	each   bool                // deaths may have gone unheard: every agent is to be looked at
+}
+
+func newObserver(w *Worker) *observer {
+	return &observer{w: w, wake: make(chan struct{}, 1), agents: map[string]struct{}{}}
+}
+
+// one has an agent looked at.
+func (o *observer) one(slug string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.agents[slug] = struct{}{}
+	o.nudge()
+}
+
+// all has every agent looked at.
+func (o *observer) all() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.each = true
+	o.nudge()
+}
+
+func (o *observer) nudge() {
+	select {
+	case o.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// taken gives what is to be looked at, once.
+func (o *observer) taken() (agents map[string]struct{}, each bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	agents, each = o.agents, o.each
+	o.agents, o.each = map[string]struct{}{}, false
+	return agents, each
+}
+
+// run looks at what it is told to, until ctx ends.
+func (o *observer) run(ctx context.Context) {
+	if o.w.cfg.ForceLease {
 		return
 	}
-	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(wait*2, 5*time.Second) {
-		err := w.cfg.Runtime.Deaths(ctx, func() { wait = 100 * time.Millisecond; w.stopGoneOwners(ctx) }, func(d engines.Death) {
-			if slug, ok := strings.CutPrefix(d.Name, agentPrefix); ok && d.Labels[labelSandbox] == "" {
-				w.contained("a look at an agent's death", func() { w.observeAgent(ctx, slug) })
-			}
-		})
-		if ctx.Err() != nil {
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-o.wake:
 		}
-		w.cfg.Log.Warn().Err(err).Dur("again_in", wait).Msg("the container engine's event feed broke")
-		_ = pause(ctx, wait)
+		agents, each := o.taken()
+		if each {
+			o.w.contained("a look at all agents", func() { o.w.stopGoneOwners(ctx) })
+		}
+		for slug := range agents {
+			o.w.contained("a look at an agent's death", func() { o.w.observeAgent(ctx, slug) })
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err 
 	for _, want := range r.adm.asked {
 		asked[want.Engine] = begun.Record[want.Engine]
 	}
-	gone, moved, err := r.w.check(ctx, asked)
+	gone, moved, err := check(ctx, asked, r.w.lives.recent)
 	if err != nil {
 		return false, r.refuse(r.w.unmet(err), r.adm.seen.tenancy)
 	}
@@ -178,7 +178,7 @@ func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err 
 
 // run provisions under the lease. Whatever made it stop short is told apart here: back to the guards, or leave it.
 func (r *request) run(ctx context.Context, begun events.Begun) (again bool, err error) {
-	gone, moved, err := r.w.check(ctx, begun.Record)
+	gone, moved, err := check(ctx, begun.Record, r.w.lives.fresh)
 	if err != nil {
 		f, serr := r.settle(r.w.unmet(err))
 		return f == events.Fenced || f == events.Lapsed, serr
@@ -255,9 +255,9 @@ func (r *request) settle(failure *events.Refusal) (f events.Fencing, err error) 
 	return f, nil
 }
 
-// check compares recorded containers with the engine: gone ones are dead or began anew (a restart empties a tmpfs),
-// moved ones live under another name. An error means unknown.
-func (w *Worker) check(ctx context.Context, record map[string]events.Entry) (gone, moved []string, err error) {
+// check compares recorded containers with the engine, as look shows them: gone ones are dead, paused (they answer nobody) or
+// began anew (a restart empties a tmpfs), moved ones live under another name. An error means unknown.
+func check(ctx context.Context, record map[string]events.Entry, look func(context.Context, string) (engines.Container, error)) (gone, moved []string, err error) {
 	type verdict struct{ gone, moved bool }
 	entries := make([]events.Entry, 0, len(record))
 	for _, e := range record {
@@ -269,14 +269,14 @@ func (w *Worker) check(ctx context.Context, record map[string]events.Entry) (gon
 	var looks together
 	for i, e := range entries {
 		looks.Go(func() {
-			c, err := w.cfg.Runtime.Inspect(ctx, e.ID)
+			c, err := look(ctx, e.ID)
 			switch {
 			case errors.Is(err, engines.ErrNotFound):
 				verdicts[i].gone = true
 			case err != nil:
 				cancel(fmt.Errorf("inspect %s: %w", e.Name, err)) // the first one counts
 			default:
-				verdicts[i].gone = !c.Running || c.StartedAt != e.Start
+				verdicts[i].gone = !c.Running || c.Paused || c.StartedAt != e.Start
 				verdicts[i].moved = c.Name != e.Name
 			}
 		})

@@ -43,9 +43,9 @@ type Remover interface {
 type Watcher interface {
 	// WaitExit returns when the container is not running any more, with its exit code.
 	WaitExit(ctx context.Context, id string) (exitCode int, err error)
-	// Deaths calls found for every container's death from now on, ours or not, until ctx ends or the feed breaks (its error).
-	// It calls connected once the feed stands.
-	Deaths(ctx context.Context, connected func(), found func(engines.Death)) error
+	// Events calls found for everything that happens to a container from now on, ours or not, until ctx ends or the feed breaks
+	// (its error). It calls connected once the feed stands.
+	Events(ctx context.Context, connected func(), found func(engines.Event)) error
 }
 
 // Puller gets images.

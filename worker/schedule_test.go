@@ -52,6 +52,7 @@ func TestUnknownKillsNothing(t *testing.T) {
 	s.start(a, "T-1", "p")
 	first := s.request(a)
 	stop()
+	c.always("before feed", func(string) error { return errCut }) // no look serves twice
 	s.with(c)
 	s.request(a)
 	s.request(a) // by now the observer and the janitor have had their first look

@@ -210,6 +210,18 @@ func (r *cuedRuntime) Inspect(ctx context.Context, idOrName string) (engines.Con
 	return around(r.c, op, idOrName, func() (engines.Container, error) { return r.Sim.Inspect(ctx, idOrName) })
 }
 
+func (r *cuedRuntime) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
+	return step(r.c, "feed", "", func() error {
+		return r.Sim.Events(ctx, func() {
+			connected()
+			_ = r.c.meet("feed stands", "")
+		}, func(e engines.Event) {
+			found(e)
+			_ = r.c.meet("heard", e.ID)
+		})
+	})
+}
+
 func (r *cuedRuntime) List(ctx context.Context, labels map[string]string) ([]engines.Container, error) {
 	return around(r.c, "list", "", func() ([]engines.Container, error) { return r.Sim.List(ctx, labels) })
 }

@@ -60,12 +60,13 @@ func (w *Worker) engagement(ctx context.Context, slug string, hash events.AgentS
 	return e.Task, e.Project, e.Owned || hash.Owned, nil
 }
 
-// aliveOwner is the owner string of the agent's container, or empty when none runs.
+// aliveOwner is the owner string of the agent's container, or empty when none runs. It is looked at after this call, never
+// before: its callers have read the hash first. One that is paused lives.
 func (w *Worker) aliveOwner(ctx context.Context, slug string) (string, error) {
 	if w.cfg.ForceLease {
 		return "", nil
 	}
-	c, err := w.cfg.Runtime.Inspect(ctx, agentName(slug))
+	c, err := w.lives.fresh(ctx, agentName(slug))
 	switch {
 	case errors.Is(err, engines.ErrNotFound):
 		return "", nil

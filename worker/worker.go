@@ -33,6 +33,8 @@ type Worker struct {
 	admission *admission
 	pool      *pool
 	ahead     *ahead
+	lives     *liveness
+	observer  *observer
 	draining  chan struct{} // closed when the worker is about to end
 }
 
@@ -44,8 +46,13 @@ func New(cfg Config) *Worker {
 		rows:      make(chan state.Request, historyBacklog),
 		admission: newAdmission(cfg.Creates), pool: newPool(), draining: make(chan struct{}),
 	}
-	w.ahead = newAhead(w)
+	w.ahead, w.lives, w.observer = newAhead(w), newLiveness(w.inspect), newObserver(w)
 	return w
+}
+
+// inspect is a look at the container engine.
+func (w *Worker) inspect(ctx context.Context, idOrName string) (engines.Container, error) {
+	return w.cfg.Runtime.Inspect(ctx, idOrName)
 }
 
 // Run works until ctx ends, then drains: what is under way may finish within Config.Drain, what still stands in a line is
@@ -72,8 +79,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return w.cfg.Bus.Consume(ctx, events.ConsumeOptions{Name: w.cfg.Name, Slots: w.cfg.Slots, Drain: w.cfg.Drain}, w.handle)
 	})
 	g.Go(func() error { w.janitor(ctx); return nil })
-	g.Go(func() error { w.observe(ctx); return nil })
 	g.Go(func() error { w.keepPools(ctx); return nil })
+	g.Go(func() error { w.follow(ctx); return nil })
+	g.Go(func() error { w.observer.run(ctx); return nil })
 	g.Go(func() error { return w.followProjects(ctx) })
 	g.Go(func() error { w.ahead.run(ctx); return nil })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {

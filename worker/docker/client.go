@@ -44,7 +44,7 @@ type Config struct {
 	// Pulls is how many images are pulled at once; 0 means DefaultPulls.
 	Pulls int
 	// CallTimeout limits every other call, so that an engine that hangs is an error; 0 means DefaultCallTimeout.
-	// Waits (WaitExit, Deaths) are limited by their context alone.
+	// Waits (WaitExit, Events) are limited by their context alone.
 	CallTimeout time.Duration
 	// FixedNetwork: a network that is absent is an error, and none is made.
 	FixedNetwork bool

@@ -59,7 +59,7 @@ func calls(r *docker.Runtime) map[string]func(context.Context) error {
 		"logs":      func(ctx context.Context) error { _, err := r.Logs(ctx, id, 1); return err },
 		"remove":    func(ctx context.Context) error { return r.Remove(ctx, id, time.Millisecond) },
 		"wait":      func(ctx context.Context) error { _, err := r.WaitExit(ctx, id); return err },
-		"deaths":    func(ctx context.Context) error { return r.Deaths(ctx, func() {}, func(engines.Death) {}) },
+		"events":    func(ctx context.Context) error { return r.Events(ctx, func() {}, func(engines.Event) {}) },
 		"image":     func(ctx context.Context) error { return r.EnsureImage(ctx, "i", nil) },
 		"network":   func(ctx context.Context) error { return r.EnsureNetwork(ctx, "w") },
 		"host":      func(ctx context.Context) error { _, err := r.HostID(ctx); return err },
@@ -121,7 +121,7 @@ func nothingKnown(t *testing.T, fault, name string, err error) {
 }
 
 // A feed that does not stand is not said to.
-func TestDeathsIsNotConnectedToAFault(t *testing.T) {
+func TestEventsIsNotConnectedToAFault(t *testing.T) {
 	r := faulty(t, func(w http.ResponseWriter, q *http.Request) {
 		if strings.HasSuffix(q.URL.Path, "/info") {
 			_, _ = w.Write([]byte(`{"SystemTime":"2030-01-02T03:04:05.6Z"}`))
@@ -129,12 +129,12 @@ func TestDeathsIsNotConnectedToAFault(t *testing.T) {
 		}
 		http.Error(w, "no", http.StatusInternalServerError)
 	})
-	err := r.Deaths(t.Context(), func() { t.Error("connected") }, func(engines.Death) { t.Error("a death") })
+	err := r.Events(t.Context(), func() { t.Error("connected") }, func(engines.Event) { t.Error("an event") })
 	require.ErrorIs(t, err, engines.ErrUnavailable)
 }
 
 // The engine goes away while the feed stands.
-func TestDeathsFeedBreaks(t *testing.T) {
+func TestEventsFeedBreaks(t *testing.T) {
 	var since atomic.Value
 	r := faulty(t, func(w http.ResponseWriter, q *http.Request) {
 		if strings.HasSuffix(q.URL.Path, "/info") {
@@ -145,11 +145,11 @@ func TestDeathsFeedBreaks(t *testing.T) {
 		_, _ = w.Write([]byte(`{"Type":"container","Action":"die","Actor":{"ID":"x","Attributes":{"name":"n","exitCode":"3","image":"i","a":"b"}},"timeNano":5}`))
 	})
 	connected := false
-	var got []engines.Death
-	err := r.Deaths(t.Context(), func() { connected = true }, func(d engines.Death) { got = append(got, d) })
+	var got []engines.Event
+	err := r.Events(t.Context(), func() { connected = true }, func(d engines.Event) { got = append(got, d) })
 	require.ErrorIs(t, err, engines.ErrUnavailable)
 	require.True(t, connected)
-	require.Equal(t, []engines.Death{{ID: "x", Name: "n", ExitCode: 3, Labels: map[string]string{"a": "b"}, Time: time.Unix(0, 5).UTC()}}, got)
+	require.Equal(t, []engines.Event{{Action: engines.Died, ID: "x", Name: "n", ExitCode: 3, Labels: map[string]string{"a": "b"}, Time: time.Unix(0, 5).UTC()}}, got)
 	require.Equal(t, "1893553445.600000000", since.Load(), "from the engine's own now on")
 }
 

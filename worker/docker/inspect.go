@@ -92,7 +92,7 @@ func describe(info container.InspectResponse) engines.Container {
 	c := engines.Container{ID: info.ID, Name: strings.TrimPrefix(info.Name, "/")}
 	c.Created, _ = time.Parse(time.RFC3339Nano, info.Created) // zero when the engine gives none
 	if s := info.State; s != nil {
-		c.Running, c.StartedAt, c.OOMKilled = s.Running, s.StartedAt, s.OOMKilled
+		c.Running, c.Paused, c.StartedAt, c.OOMKilled = s.Running, s.Paused, s.StartedAt, s.OOMKilled
 		if !s.Running {
 			c.ExitCode = s.ExitCode
 		}

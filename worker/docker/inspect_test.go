@@ -3,6 +3,7 @@ package docker_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -127,4 +128,19 @@ func TestLogsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, logs, 64<<10)
 	require.True(t, strings.HasSuffix(logs, "x\nlast words\n"))
+}
+
+// One that is paused runs, and is told apart; it can be removed as it is.
+func TestPaused(t *testing.T) {
+	b := onDocker(t)
+	l := b.launch("paused", "sleep")
+	id := b.start(t, l)
+	require.NoError(t, b.api.ContainerPause(t.Context(), id))
+	c, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, c.Running)
+	require.True(t, c.Paused)
+	require.NoError(t, b.Remove(t.Context(), id, 50*time.Millisecond))
+	_, err = b.Inspect(t.Context(), id)
+	require.ErrorIs(t, err, engines.ErrNotFound)
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,10 +45,10 @@ func (r *Runtime) wait(ctx context.Context, id string, until container.WaitCondi
 	}
 }
 
-// Deaths calls found for every container's death from now on, ours or not, until ctx ends or the feed breaks, which
-// is ErrUnavailable. It calls connected once the feed stands: no death after that is missed while it does. Both are
-// called from this goroutine.
-func (r *Runtime) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
+// Events calls found for everything of engines.Actions that happens to a container from now on, ours or not, until ctx ends
+// or the feed breaks, which is ErrUnavailable. It calls connected once the feed stands: nothing after that is missed while it
+// does. Both are called from this goroutine.
+func (r *Runtime) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
 	feed, err := r.feed(ctx)
 	if err != nil {
 		return fmt.Errorf("open the container engine's event feed: %w", err)
@@ -62,8 +63,8 @@ func (r *Runtime) Deaths(ctx context.Context, connected func(), found func(engin
 			}
 			return fmt.Errorf("read the container engine's event feed: %w", unavailable(err))
 		}
-		if m.Type == events.ContainerEventType && m.Action == events.ActionDie {
-			found(death(m))
+		if action := engines.Action(m.Action); m.Type == events.ContainerEventType && slices.Contains(engines.Actions(), action) {
+			found(event(m, action))
 		}
 	}
 }
@@ -74,8 +75,11 @@ func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	only, err := filters.ToJSON(filters.NewArgs(
-		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("event", string(events.ActionDie))))
+	wanted := filters.NewArgs(filters.Arg("type", string(events.ContainerEventType)))
+	for _, action := range engines.Actions() {
+		wanted.Add("event", string(action))
+	}
+	only, err := filters.ToJSON(wanted)
 	if err != nil {
 		return nil, fmt.Errorf("write the filter of the event feed: %w", err)
 	}
@@ -99,13 +103,13 @@ func (r *Runtime) feed(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// death reads one event, whose attributes are the container's labels and some of the engine's own among them.
-func death(m events.Message) engines.Death {
-	d := engines.Death{ID: m.Actor.ID, Name: m.Actor.Attributes["name"], Time: time.Unix(0, m.TimeNano).UTC()}
-	d.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 when the engine gives none
-	d.Labels = maps.Clone(m.Actor.Attributes)
-	for _, own := range []string{"name", "image", "exitCode", "execDuration", "signal"} {
-		delete(d.Labels, own)
+// event reads one event, whose attributes are the container's labels and some of the engine's own among them.
+func event(m events.Message, action engines.Action) engines.Event {
+	e := engines.Event{Action: action, ID: m.Actor.ID, Name: m.Actor.Attributes["name"], Time: time.Unix(0, m.TimeNano).UTC()}
+	e.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 when the engine gives none
+	e.Labels = maps.Clone(m.Actor.Attributes)
+	for _, own := range []string{"name", "oldName", "image", "exitCode", "execDuration", "signal"} {
+		delete(e.Labels, own)
 	}
-	return d
+	return e
 }

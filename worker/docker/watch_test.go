@@ -10,7 +10,7 @@ import (
 	"github.com/roboco/sandboxd/engines"
 )
 
-func TestDeaths(t *testing.T) {
+func TestEvents(t *testing.T) {
 	b := onDocker(t)
 	l := b.launch("victim", "sleep")
 	l.Labels = map[string]string{"roboco.sandbox.cell": b.prefix}
@@ -19,10 +19,10 @@ func TestDeaths(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stands, deaths, ended := make(chan struct{}), make(chan engines.Death, 1), make(chan error, 1)
+	stands, deaths, ended := make(chan struct{}), make(chan engines.Event, 1), make(chan error, 1)
 	go func() {
-		ended <- b.Deaths(ctx, func() { close(stands) }, func(d engines.Death) {
-			if d.ID == id { // others die here, too
+		ended <- b.Events(ctx, func() { close(stands) }, func(d engines.Event) {
+			if d.ID == id && d.Action == engines.Died { // others die here, too
 				deaths <- d
 			}
 		})

@@ -158,7 +158,7 @@ func checkReplyTask(p *Past, m Mark) {
 	})
 }
 
-// H8: a reply's containers were alive when their check began. Where the mark does not tell when that was, somebody must have
+// H8: a reply's containers were alive when their check began, or a look at them may have served again. Where the mark does not tell when that was, somebody must have
 // seen each one run since the request was published.
 func checkReplyAlive(p *Past, m Mark) {
 	p.eachHanded(m, func(engine, id string, l Life) {
@@ -167,13 +167,13 @@ func checkReplyAlive(p *Past, m Mark) {
 			return
 		}
 		if m.Checked != 0 {
-			if gone < m.Checked-slack {
+			if gone < m.Checked-reuse-slack {
 				p.bad("H8", "%s %s: request %s was handed %s, dead %d ms before the check", m.Agent, engine, m.Request, short(id), (m.Checked-gone)/1000)
 			}
 			return
 		}
 		published, _ := splitID(m.Born)
-		since := published*1000 - slack
+		since := published*1000 - reuse - slack
 		if !slices.ContainsFunc(l.Looks, func(at int64) bool { return at >= since && at <= gone+slack }) {
 			p.bad("H8", "%s %s: request %s was handed %s, dead for %d ms and never looked at", m.Agent, engine, m.Request, short(id), (m.At-gone)/1000)
 		}

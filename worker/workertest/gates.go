@@ -74,11 +74,11 @@ func (g *gatedRuntime) WaitExit(ctx context.Context, id string) (int, error) {
 	return asked(g, func() (int, error) { return g.sim.WaitExit(ctx, id) })
 }
 
-func (g *gatedRuntime) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
+func (g *gatedRuntime) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
 	ctx, cancel := g.p.bound(ctx)
 	defer cancel()
 	return g.call(func() error {
-		return g.sim.Deaths(ctx, connected, func(d engines.Death) {
+		return g.sim.Events(ctx, connected, func(d engines.Event) {
 			if g.p.pass() == nil {
 				found(d)
 			}

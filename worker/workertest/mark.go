@@ -49,6 +49,10 @@ type Mark struct {
 // slack forgives the difference between Redis's clock, which stands still inside a script, and ours, in microseconds.
 const slack = 2000
 
+// reuse is how long a worker may take a container for what it was, while the engine's event feed stands and is silent about it,
+// in microseconds.
+const reuse = 100_000
+
 // before compares two stream IDs. An empty one is before every other.
 func before(a, b string) bool {
 	am, as := splitID(a)

@@ -56,7 +56,7 @@ func TestKillBreaksWhatWaits(t *testing.T) {
 		_, err := r.WaitExit(ctx, owner[:64])
 		over <- err
 	}()
-	go func() { over <- r.Deaths(ctx, func() { close(connected) }, func(engines.Death) {}) }()
+	go func() { over <- r.Events(ctx, func() { close(connected) }, func(engines.Event) {}) }()
 	<-connected
 	p.Kill()
 	for range 3 {

@@ -137,6 +137,7 @@ func (s *Sim) run(b *box) {
 	b.Running, b.StartedAt, b.ExitCode = true, now.UTC().Format(time.RFC3339Nano), 0
 	b.ready = now.Add(s.dice.Between(s.cfg.ReadyFrom, s.cfg.ReadyTo))
 	b.features, b.prepared, b.stopped = map[string]bool{}, false, make(chan struct{})
+	s.tell(b, engines.Started)
 }
 
 // halt ends a life of a container and tells the feeds. s.mu is held.
@@ -144,9 +145,9 @@ func (s *Sim) halt(b *box, code int) {
 	if !b.Running {
 		return
 	}
-	b.Running, b.FirstLife, b.ExitCode = false, false, code
+	b.Running, b.Paused, b.FirstLife, b.ExitCode = false, false, false, code
 	close(b.stopped)
-	s.tell(engines.Death{ID: b.ID, Name: b.Name, Labels: maps.Clone(b.Labels), ExitCode: code, Time: time.Now()})
+	s.tell(b, engines.Died)
 }
 
 // drop takes a container away. s.mu is held.
@@ -154,6 +155,7 @@ func (s *Sim) drop(b *box) {
 	s.halt(b, 137)
 	delete(s.boxes, b.ID)
 	delete(s.names, b.Name)
+	s.tell(b, engines.Destroyed)
 }
 
 // full is what an inspect reports.

@@ -159,24 +159,38 @@ func TestSimAgents(t *testing.T) {
 	require.Empty(t, listed[0].StartedAt, "a listing does not tell")
 }
 
-func TestSimDeaths(t *testing.T) {
+func TestSimEvents(t *testing.T) {
 	t.Parallel()
 	s := newSim(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	seen, connected, over := make(chan engines.Death, 8), make(chan struct{}), make(chan error, 1)
+	seen, connected, over := make(chan engines.Event, 8), make(chan struct{}), make(chan error, 1)
 	go func() {
-		over <- s.Deaths(ctx, func() { close(connected) }, func(d engines.Death) { seen <- d })
+		over <- s.Events(ctx, func() { close(connected) }, func(d engines.Event) { seen <- d })
 	}()
 	<-connected
+	told := func(name string, actions ...engines.Action) {
+		for _, a := range actions {
+			e := <-seen
+			require.Equal(t, name, e.Name)
+			require.Equal(t, a, e.Action)
+		}
+	}
 	s.AgentUp("a")
 	s.AgentDown("a", true)
-	require.Equal(t, "roboco-agent-a", (<-seen).Name)
+	told("roboco-agent-a", engines.Started, engines.Died, engines.Destroyed)
 	s.SetPaused(true)
 	s.AgentUp("b")
-	s.AgentDown("b", true)
+	s.AgentDown("b", false)
 	s.SetPaused(false)
-	require.Equal(t, "roboco-agent-b", (<-seen).Name)
+	told("roboco-agent-b", engines.Started, engines.Died)
+	id := s.Stranger("c")
+	require.NoError(t, s.Rename(ctx, id, "d"))
+	require.True(t, s.Pause(id, true))
+	require.True(t, s.Pause(id, false))
+	require.True(t, s.Kill(id, Restarts))
+	told("c", engines.Started)
+	told("d", engines.Renamed, engines.Paused, engines.Unpaused, engines.Died, engines.Started)
 	s.BreakFeeds()
 	require.ErrorIs(t, <-over, engines.ErrUnavailable)
 }

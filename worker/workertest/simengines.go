@@ -50,6 +50,8 @@ func (b *box) query(q Query) error {
 	switch {
 	case !b.Running:
 		return fmt.Errorf("dial %s: connection refused", q.Addr)
+	case b.Paused:
+		return fmt.Errorf("read from %s: i/o timeout", q.Addr)
 	case time.Now().Before(b.ready):
 		return fmt.Errorf("dial %s: %w", q.Addr, errStarting)
 	case password == "" || password != q.Password:

@@ -6,15 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/roboco/sandboxd/engines"
 )
 
-// feed is one subscription to deaths. Its fields are guarded by the Sim's lock.
+// feed is one subscription to events. Its fields are guarded by the Sim's lock.
 type feed struct {
-	queue []engines.Death
+	queue []engines.Event
 	over  bool
 	wake  chan struct{} // holds one token when there is something to see
 }
@@ -31,10 +32,11 @@ func (f *feed) broken() {
 	f.nudge()
 }
 
-// tell queues a death for every feed. s.mu is held.
-func (s *Sim) tell(d engines.Death) {
+// tell queues an event for every feed. s.mu is held.
+func (s *Sim) tell(b *box, action engines.Action) {
+	e := engines.Event{Action: action, ID: b.ID, Name: b.Name, Labels: maps.Clone(b.Labels), ExitCode: b.ExitCode, Time: time.Now()}
 	for f := range s.feeds {
-		f.queue = append(f.queue, d)
+		f.queue = append(f.queue, e)
 		f.nudge()
 	}
 }
@@ -48,8 +50,8 @@ func (s *Sim) BreakFeeds() {
 	}
 }
 
-// Deaths reports every container's death until ctx ends or the feed breaks.
-func (s *Sim) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
+// Events reports everything that happens to a container until ctx ends or the feed breaks.
+func (s *Sim) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
 	f, err := do(ctx, s, OpOther, func() (*feed, error) {
 		f := &feed{wake: make(chan struct{}, 1)}
 		s.feeds[f] = struct{}{}

@@ -104,6 +104,23 @@ func (s *Sim) Kill(id string, how Ending) bool {
 	return true
 }
 
+// Pause makes a container's processes stand still, or go on; false when it does not run. Nobody who asks its server gets an
+// answer meanwhile.
+func (s *Sim) Pause(id string, paused bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.boxes[id]
+	if b == nil || !b.Running {
+		return false
+	}
+	if b.Paused = paused; paused {
+		s.tell(b, engines.Paused)
+	} else {
+		s.tell(b, engines.Unpaused)
+	}
+	return true
+}
+
 // KillOne ends one running sandbox container out of band, as the dice say; false when there is none.
 func (s *Sim) KillOne(d *Dice) bool {
 	s.mu.Lock()

@@ -53,6 +53,7 @@ func (s *Sim) Rename(ctx context.Context, id, name string) error {
 		}
 		delete(s.names, b.Name)
 		b.Name, s.names[name] = name, id
+		s.tell(b, engines.Renamed)
 		return nil
 	})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Runtime gives every call of a container engine its two points: engine.create.before, engine.create.after. What the
-// engine calls back has points too: engine.deaths.found, engine.ensureimage.progress.
+// engine calls back has points too: engine.events.found, engine.ensureimage.progress.
 func (p *Points) Runtime(r worker.Runtime) worker.Runtime { return runtime{p, r} }
 
 type runtime struct {
@@ -53,13 +53,15 @@ func (d runtime) WaitExit(ctx context.Context, id string) (int, error) {
 	return through(d.p, "engine.waitexit", func() (int, error) { return d.r.WaitExit(ctx, id) })
 }
 
-func (d runtime) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
-	return d.p.around("engine.deaths", func() error {
-		return d.r.Deaths(ctx, func() {
-			d.p.Pass("engine.deaths.connected")
+func (d runtime) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
+	return d.p.around("engine.events", func() error {
+		return d.r.Events(ctx, func() {
+			d.p.Pass("engine.events.connected")
 			connected()
-		}, func(x engines.Death) {
-			d.p.Pass("engine.deaths.found")
+		}, func(x engines.Event) {
+			if x.Action == engines.Died { // the others change nothing that lasts
+				d.p.Pass("engine.events.found")
+			}
 			found(x)
 		})
 	})

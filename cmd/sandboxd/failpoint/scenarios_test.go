@@ -79,7 +79,7 @@ func scenarios() []scenario {
 		{name: "owner gone", services: []string{"redis"}, prepare: owned, act: func(w *world) { w.sim.AgentDown(w.slug, true) }, want: none()},
 		{name: "owner dies", services: []string{"redis"}, prepare: owned, live: func(w *world, p *process, _ bool) {
 			if !p.hasEnded() { // the feed must stand, or nobody hears of the death
-				w.awaitPass(p, "engine.deaths.connected#1")
+				w.awaitPass(p, "engine.events.connected#1")
 			}
 			w.sim.AgentDown(w.slug, true)
 		}, want: none()},
@@ -136,7 +136,7 @@ func scenarios() []scenario {
 		{name: "owed event", services: []string{"redis"}, prepare: made, act: owed, want: none()},
 		{name: "broken feed", services: []string{"redis"}, want: none(), live: func(w *world, p *process, _ bool) {
 			if !p.hasEnded() {
-				w.awaitPass(p, "engine.deaths.connected#1")
+				w.awaitPass(p, "engine.events.connected#1")
 			}
 			w.sim.BreakFeeds()
 		}},

@@ -151,14 +151,14 @@ func (c *Client) WaitExit(ctx context.Context, id string) (int, error) {
 	return f.Code, err
 }
 
-// Deaths reports deaths until ctx ends or the feed breaks.
-func (c *Client) Deaths(ctx context.Context, connected func(), found func(engines.Death)) error {
-	_, err := c.ask(ctx, "deaths", call{}, func(f frame) {
+// Events reports what happens to containers until ctx ends or the feed breaks.
+func (c *Client) Events(ctx context.Context, connected func(), found func(engines.Event)) error {
+	_, err := c.ask(ctx, "events", call{}, func(f frame) {
 		switch {
 		case f.Connected:
 			connected()
-		case f.Death != nil:
-			found(*f.Death)
+		case f.Event != nil:
+			found(*f.Event)
 		}
 	})
 	if ctx.Err() != nil {

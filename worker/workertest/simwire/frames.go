@@ -23,7 +23,7 @@ type call struct {
 // frame is one part of an answer: something on the way, or the last one with the result.
 type frame struct {
 	Connected bool                  `json:"connected,omitempty"`
-	Death     *engines.Death        `json:"death,omitempty"`
+	Event     *engines.Event        `json:"event,omitempty"`
 	Progress  *engines.PullProgress `json:"progress,omitempty"`
 
 	Last       bool                `json:"last,omitempty"`

@@ -80,7 +80,7 @@ func methods() map[string]method {
 			return frame{Capacity: &c}, err
 		},
 		"wait":   waitExit,
-		"deaths": deaths,
+		"events": feed,
 		"image":  image,
 	}
 }
@@ -123,8 +123,8 @@ func waitExit(ctx context.Context, r worker.Runtime, c call, _ func(frame)) (fra
 	return frame{Code: code}, err
 }
 
-func deaths(ctx context.Context, r worker.Runtime, _ call, send func(frame)) (frame, error) {
-	return frame{}, r.Deaths(ctx, func() { send(frame{Connected: true}) }, func(d engines.Death) { send(frame{Death: &d}) })
+func feed(ctx context.Context, r worker.Runtime, _ call, send func(frame)) (frame, error) {
+	return frame{}, r.Events(ctx, func() { send(frame{Connected: true}) }, func(e engines.Event) { send(frame{Event: &e}) })
 }
 
 func image(ctx context.Context, r worker.Runtime, c call, send func(frame)) (frame, error) {

@@ -121,25 +121,29 @@ func TestEveryContainerCallCrossesTheWire(t *testing.T) {
 	require.Empty(t, sim.Containers())
 }
 
-func TestDeathsCrossTheWire(t *testing.T) {
+func TestEventsCrossTheWire(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t)
 	c, _ := serve(t, sim)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	connected, found, ended := make(chan struct{}), make(chan engines.Death, 1), make(chan error, 1)
+	connected, found, ended := make(chan struct{}), make(chan engines.Event, 1), make(chan error, 1)
 	go func() {
-		ended <- c.Deaths(ctx, func() { close(connected) }, func(d engines.Death) { found <- d })
+		ended <- c.Events(ctx, func() { close(connected) }, func(d engines.Event) { found <- d })
 	}()
 	<-connected
 	sim.AgentUp("a1")
 	sim.AgentDown("a1", false)
-	require.Equal(t, "roboco-agent-a1", (<-found).Name)
+	for _, action := range []engines.Action{engines.Started, engines.Died} {
+		e := <-found
+		require.Equal(t, "roboco-agent-a1", e.Name)
+		require.Equal(t, action, e.Action)
+	}
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 
 	connected = make(chan struct{})
-	go func() { ended <- c.Deaths(t.Context(), func() { close(connected) }, nil) }()
+	go func() { ended <- c.Events(t.Context(), func() { close(connected) }, nil) }()
 	<-connected
 	sim.BreakFeeds()
 	require.ErrorIs(t, <-ended, engines.ErrUnavailable)

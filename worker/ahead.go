@@ -121,6 +121,7 @@ func (a *ahead) pass(ctx context.Context) error {
 		}
 		a.note(ctx, image, a.w.cfg.Runtime.EnsureImage(ctx, image, nil))
 	}
+	a.w.pool.replan() // it may have waited for an image
 	a.w.metrics.images.WithLabelValues("ready").Set(float64(len(images) - len(a.failed)))
 	a.w.metrics.images.WithLabelValues("missing").Set(float64(len(a.failed)))
 	return nil
@@ -160,7 +161,7 @@ func imagesOf(all engines.Registry, projects []state.Project) (images []string) 
 
 // followProjects has whatever depends on projects looked at anew when one changes.
 func (w *Worker) followProjects(ctx context.Context) error {
-	if err := w.cfg.Bus.ProjectChanges(ctx, func(string) { w.ahead.look() }); err != nil {
+	if err := w.cfg.Bus.ProjectChanges(ctx, func(string) { w.ahead.look(); w.pool.replan() }); err != nil {
 		return fmt.Errorf("follow projects: %w", err)
 	}
 	return nil

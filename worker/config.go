@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +17,6 @@ type Store interface {
 	state.Flags
 	state.History
 	ProjectReader
-	// Projects lists all of them, by slug.
-	Projects(ctx context.Context) ([]state.Project, error)
 }
 
 // Config of a worker. Zero fields have the defaults given.

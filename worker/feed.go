@@ -32,4 +32,7 @@ func (w *Worker) hear(e engines.Event) {
 	if slug, ok := strings.CutPrefix(e.Name, agentPrefix); ok && e.Action == engines.Died && e.Labels[labelSandbox] == "" {
 		w.observer.one(slug)
 	}
+	if e.Action == engines.Died && e.Labels[labelPool] != "" {
+		w.pool.stir()
+	}
 }

@@ -159,6 +159,23 @@ func TestPoolIsDrained(t *testing.T) {
 	stopOther()
 }
 
+// A project that changes is heard of, not looked for.
+func TestPoolHearsOfProjects(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"postgres": 1}, func(r *rig) { r.cfg.PoolTick = time.Hour })
+	s.worker()
+	s.project("p", []string{"postgres"}, nil)
+	require.NoError(t, s.bus.AnnounceProject(t.Context(), "p"))
+	bare := s.full("postgres", 1)[0]
+	s.project("p", []string{"postgres"}, map[string][]string{"postgres": {"vector"}})
+	require.NoError(t, s.bus.AnnounceProject(t.Context(), "p"))
+	s.eventually(time.Minute, func() bool {
+		_, err := s.sim.Inspect(context.Background(), bare.ID)
+		return errors.Is(err, engines.ErrNotFound)
+	}, "the bare one is kept")
+	require.True(t, strings.HasSuffix(s.full("postgres", 1)[0].Labels[poolLabel], ":vector"))
+}
+
 // The last worker of a host takes its pools down; one that leaves others behind does not.
 func TestPoolOutlivesAWorkerNotAll(t *testing.T) {
 	t.Parallel()

@@ -165,10 +165,6 @@ func (g *gatedStore) SetFlag(ctx context.Context, name string, value *bool) erro
 	return g.call(func() error { return g.store.SetFlag(ctx, name, value) })
 }
 
-func (g *gatedStore) Projects(ctx context.Context) ([]state.Project, error) {
-	return read(g, func() ([]state.Project, error) { return g.store.Projects(ctx) })
-}
-
 func (g *gatedStore) RecordRequests(ctx context.Context, rows []state.Request) error {
 	return g.call(func() error { return g.store.RecordRequests(ctx, rows) })
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roboco/sandboxd/engines"
+)
+
+// crowdFinding is what agents that ask for the full set at once have met.
+type crowdFinding struct {
+	agents, pooled int // agents, and sets that the pool had when they came
+	answered       int
+	took           samples
+	failed         []string // why, of those that were not answered
+	// bare is what so many plain starts of the containers that the pool had not took, as many at once as a worker makes.
+	bare       time.Duration
+	containers int
+}
+
+// crowd lets agents ask for the full set at once, and then starts as many containers as had to be made for them, plainly:
+// the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
+func (b *bench) crowd(ctx context.Context) error {
+	w, ok := crowdWay()
+	p, err := b.start(ctx, w, "crowd")
+	if err != nil {
+		return err
+	}
+	f := &crowdFinding{agents: b.agents}
+	if ok {
+		f.pooled = pooledSets
+	}
+	agents, err := p.callers(ctx, f.agents, fullSet())
+	if err != nil {
+		return err
+	}
+	if err := p.full(ctx); err != nil {
+		return err
+	}
+	f.meet(ctx, agents)
+	if err := p.stop(); err != nil { // or the pool would fill again beside what is measured next
+		return fmt.Errorf("stop the crowd's system: %w", err)
+	}
+	if err := b.sweepCell(ctx, p.cell); err != nil {
+		return err
+	}
+	launches, err := b.remaining(f.agents - f.pooled)
+	if err != nil {
+		return err
+	}
+	took, ids, err := b.bare(ctx, creates(), launches)
+	if err != nil {
+		return err
+	}
+	f.bare, f.containers, b.found.crowd = took, len(launches), f
+	return b.removeAll(ctx, ids)
+}
+
+// callers makes agents that work on a project with this set each.
+func (p *place) callers(ctx context.Context, n int, s set) ([]*caller, error) {
+	var all []*caller
+	for i := range n {
+		c, err := p.caller(ctx, fmt.Sprintf("a%d", i))
+		if err != nil {
+			return nil, err
+		}
+		if err := c.begin(ctx, s); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// meet lets all of them ask at the same moment.
+func (f *crowdFinding) meet(ctx context.Context, agents []*caller) {
+	var (
+		mu    sync.Mutex
+		wg    sync.WaitGroup
+		start = make(chan struct{})
+	)
+	for _, c := range agents {
+		wg.Go(func() {
+			<-start
+			took, err := c.request(ctx, "")
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				f.failed = append(f.failed, err.Error())
+				return
+			}
+			f.answered++
+			f.took = append(f.took, took)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+// remaining are the containers of so many full sets, as a worker would make them.
+func (b *bench) remaining(n int) ([]engines.Launch, error) {
+	cell := b.cell("bare")
+	var all []engines.Launch
+	for range n {
+		for _, e := range engines.Builtin() {
+			if !slices.Contains(fullSet().engines, e.Name) {
+				continue
+			}
+			secret := uuid.NewString()
+			all = append(all, engines.Launch{
+				Spec: e.Describe(engines.Order{Image: e.Image(nil), Memory: memoryLimit, Password: secret, AdminPassword: secret}),
+				Name: "sandboxd-bench-" + uuid.NewString(), Labels: map[string]string{cellLabel: cell},
+			})
+		}
+	}
+	if len(all) == 0 && n > 0 {
+		return nil, errors.New("no engine is known")
+	}
+	return all, nil
+}
+
+// sweepCell removes every container of a cell that nobody serves any more.
+func (b *bench) sweepCell(ctx context.Context, cell string) error {
+	left, err := b.runtime.List(ctx, map[string]string{"roboco.sandbox": "1", cellLabel: cell})
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	ids := map[string]bool{}
+	for _, c := range left {
+		ids[c.ID] = true
+	}
+	return b.removeAll(ctx, slices.Sorted(maps.Keys(ids)))
+}
+
+// together does one thing for each of the callers, a few at once.
+func together(ctx context.Context, all []*caller, do func(context.Context, *caller) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(creates())
+	for _, c := range all {
+		g.Go(func() error { return do(gctx, c) })
+	}
+	return g.Wait() //nolint:wrapcheck // it is our own
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// growthFinding is what things take while so many sandboxes are alive: real ones, of redis alone, for what the container
+// engine has a part in, and as many simulated full sets for hits a second.
+type growthFinding struct {
+	alive                      int
+	hit, cold, pooled, release samples
+	perSecond                  float64
+	redis, heap                int64 // bytes: of the bus's Redis, and of this process (gateways, workers and bench)
+}
+
+// growth looks with few sandboxes alive first, then adds to them.
+func (b *bench) growth(ctx context.Context) error {
+	p, err := b.at(ctx, coldWay())
+	if err != nil {
+		return err
+	}
+	s := sets()[2] // redis alone
+	visitor, err := p.caller(ctx, "visitor")
+	if err != nil {
+		return err
+	}
+	holders, err := p.callers(ctx, b.options.growth[len(b.options.growth)-1], s)
+	if err != nil {
+		return err
+	}
+	held := 0
+	for _, n := range b.options.growth {
+		err := together(ctx, holders[held:n], func(ctx context.Context, c *caller) error {
+			_, err := c.request(ctx, "")
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		held = n
+		f, err := b.grown(ctx, visitor, holders[:n], s)
+		if err != nil {
+			return fmt.Errorf("with %d sandboxes alive: %w", n, err)
+		}
+		b.found.growth = append(b.found.growth, f)
+	}
+	return together(ctx, holders, func(ctx context.Context, c *caller) error {
+		_, err := c.release(ctx)
+		return err
+	})
+}
+
+// grown measures beside the sandboxes that the holders have.
+func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s set) (f growthFinding, err error) {
+	f.alive = len(holders)
+	for i := range b.options.hits {
+		took, err := holders[i%len(holders)].request(ctx, "reused")
+		if err != nil {
+			return f, err
+		}
+		f.hit = append(f.hit, took)
+	}
+	if f.cold, f.release, err = visitor.visits(ctx, b.options.rounds, s, coldWay()); err != nil {
+		return f, err
+	}
+	if w, ok := wayOf(pooled); ok {
+		p, err := b.at(ctx, w)
+		if err != nil {
+			return f, err
+		}
+		c, err := p.caller(ctx, fmt.Sprintf("beside%d", f.alive))
+		if err != nil {
+			return f, err
+		}
+		if f.pooled, _, err = c.visits(ctx, b.options.rounds, s, w); err != nil {
+			return f, err
+		}
+	}
+	if f.redis, err = b.redisMemory(ctx); err != nil {
+		return f, err
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	f.heap = int64(m.HeapAlloc) //nolint:gosec // far below
+	sim, err := b.simulated(ctx, 1, f.alive)
+	f.perSecond = sim.perSecond()
+	return f, err
+}
+
+// visits are sandboxes that come and go, one after another.
+func (c *caller) visits(ctx context.Context, n int, s set, w way) (asked, released samples, err error) {
+	for range n {
+		if err := c.full(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := c.begin(ctx, s); err != nil {
+			return nil, nil, err
+		}
+		took, err := c.request(ctx, w.outcome())
+		if err != nil {
+			return nil, nil, err
+		}
+		asked = append(asked, took)
+		if took, err = c.release(ctx); err != nil {
+			return nil, nil, err
+		}
+		released = append(released, took)
+	}
+	return asked, released, c.full(ctx)
+}
+
+// redisMemory is what the bus's Redis says it uses.
+func (b *bench) redisMemory(ctx context.Context) (int64, error) {
+	text, err := b.rdb.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, fmt.Errorf("ask redis: %w", err)
+	}
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read redis's memory: %w", err)
+			}
+			return n, nil
+		}
+	}
+	return 0, errors.New("redis does not tell its memory")
+}

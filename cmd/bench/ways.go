@@ -1,0 +1,66 @@
+package main
+
+import "github.com/roboco/sandboxd/worker"
+
+// Names of the ways in which a sandbox comes about, peers last.
+const (
+	upstream       = "upstream"
+	primed         = "primed"
+	pooled         = "pooled"
+	hit            = "hit"
+	testcontainers = "testcontainers"
+	dockertest     = "dockertest"
+	replaced       = "replaced"
+)
+
+// way is one in which sandboxd may come to the containers that it has not yet.
+type way struct {
+	name   string
+	change func(*worker.Config)
+	pool   map[string]int // containers kept ready, by engine
+}
+
+func ways() []way {
+	return []way{
+		{name: upstream, change: func(*worker.Config) {}},
+	}
+}
+
+// wayOf gives the way of this name; ok is false where sandboxd cannot go it yet.
+func wayOf(name string) (w way, ok bool) {
+	for _, w := range ways() {
+		if w.name == name {
+			return w, true
+		}
+	}
+	return way{}, false
+}
+
+func peerNames() []string { return []string{testcontainers, dockertest, replaced} }
+
+// wayTitle is a way as the report names it.
+func wayTitle(name string) string {
+	switch name {
+	case upstream, primed, pooled, hit:
+		return "sandboxd, " + name
+	case testcontainers:
+		return "testcontainers-go"
+	case replaced:
+		return "replaced protocol"
+	}
+	return name
+}
+
+// pooledSets is how many full sets the pool has ready when a crowd comes.
+const pooledSets = 5
+
+// crowdWay is the way of a crowd's place; ok is false where there is no pool yet.
+func crowdWay() (w way, ok bool) { return coldWay(), false }
+
+// coldWay is how a container is made that no pool has.
+func coldWay() way {
+	if w, ok := wayOf(primed); ok {
+		return w
+	}
+	return ways()[0]
+}

@@ -59,26 +59,31 @@ func (d docktest) start(ctx context.Context, o order) (func(context.Context) err
 }
 
 // ping asks the server once.
-func ping(ctx context.Context, engine, addr string) error {
+func ping(ctx context.Context, engine, addr string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	switch engine {
 	case "postgres":
-		c, err := pgx.Connect(ctx, fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", user, password, addr, user))
-		if err != nil {
-			return fmt.Errorf("connect: %w", err)
+		c, cerr := pgx.Connect(ctx, fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", user, password, addr, user))
+		if cerr != nil {
+			return fmt.Errorf("connect: %w", cerr)
 		}
 		defer func() { _ = c.Close(ctx) }()
-		return c.Ping(ctx)
+		err = c.Ping(ctx)
 	case "redis":
 		c := redis.NewClient(&redis.Options{Addr: addr, Password: password, MaxRetries: -1})
 		defer func() { _ = c.Close() }()
-		return c.Ping(ctx).Err()
+		err = c.Ping(ctx).Err()
+	case "mongo":
+		c, cerr := mongo.Connect(options.Client().ApplyURI(fmt.Sprintf("mongodb://%s:%s@%s/?authSource=admin", user, password, addr)))
+		if cerr != nil {
+			return fmt.Errorf("connect: %w", cerr)
+		}
+		defer func() { _ = c.Disconnect(context.WithoutCancel(ctx)) }()
+		err = c.Ping(ctx, nil)
 	}
-	c, err := mongo.Connect(options.Client().ApplyURI(fmt.Sprintf("mongodb://%s:%s@%s/?authSource=admin", user, password, addr)))
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return fmt.Errorf("ping: %w", err)
 	}
-	defer func() { _ = c.Disconnect(context.WithoutCancel(ctx)) }()
-	return c.Ping(ctx, nil)
+	return nil
 }

@@ -26,7 +26,7 @@ func main() {
 	network := flag.String("network", "bridge", "the network that containers of the command line join")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *label, *network, os.Stdin, os.Stdout)
+	err := serve(ctx, *label, *network, os.Stdin, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
@@ -34,7 +34,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, label, network string, in io.Reader, out io.Writer) error {
+// serve does the commands that come in, one after another.
+func serve(ctx context.Context, label, network string, in io.Reader, out io.Writer) error {
 	name, value, ok := strings.Cut(label, "=")
 	if !ok {
 		return fmt.Errorf("label %q is not NAME=VALUE", label)

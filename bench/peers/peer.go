@@ -18,7 +18,7 @@ const (
 
 const (
 	user     = "sandbox"
-	password = "of-no-secret-at-all" //nolint:gosec // of containers that live for seconds
+	password = "of-no-secret-at-all"
 )
 
 // limit is how long a start may take.

@@ -49,7 +49,7 @@ func (t testcontainer) start(ctx context.Context, o order) (func(context.Context
 	if o.data != "" {
 		opts = append(opts, testcontainers.WithTmpfs(map[string]string{o.data: "rw"}))
 	}
-	c, err := t.run(ctx, o, opts)
+	c, err := run(ctx, o, opts)
 	if c == nil {
 		return nil, err
 	}
@@ -61,32 +61,35 @@ func (t testcontainer) start(ctx context.Context, o order) (func(context.Context
 	}, err
 }
 
-// run gives a nil container where none was made.
-func (testcontainer) run(ctx context.Context, o order, opts []testcontainers.ContainerCustomizer) (testcontainers.Container, error) {
+// run starts the module's container. It gives a nil one where none was made.
+func run(ctx context.Context, o order, opts []testcontainers.ContainerCustomizer) (made testcontainers.Container, err error) {
 	switch o.engine {
 	case "postgres":
-		c, err := postgres.Run(ctx, o.image, append(opts, postgres.WithUsername(user), postgres.WithPassword(password),
-			postgres.WithDatabase(user), postgres.BasicWaitStrategies())...)
-		if c == nil {
-			return nil, err
+		opts = append(opts, postgres.WithUsername(user), postgres.WithPassword(password), postgres.WithDatabase(user), postgres.BasicWaitStrategies())
+		var c *postgres.PostgresContainer
+		if c, err = postgres.Run(ctx, o.image, opts...); c != nil {
+			made = c
 		}
-		return c, err
 	case "redis":
-		c, err := redis.Run(ctx, o.image, append(opts, testcontainers.WithCmdArgs("--requirepass", password))...)
-		if c == nil {
-			return nil, err
+		opts = append(opts, testcontainers.WithCmdArgs("--requirepass", password))
+		var c *redis.RedisContainer
+		if c, err = redis.Run(ctx, o.image, opts...); c != nil {
+			made = c
 		}
-		return c, err
+	case "mongo":
+		opts = append(opts, mongodb.WithUsername(user), mongodb.WithPassword(password))
+		if standIn(ctx, o.image) {
+			opts = append(opts, testcontainers.WithWaitStrategy(wait.ForListeningPort("27017/tcp")))
+		}
+		var c *mongodb.MongoDBContainer
+		if c, err = mongodb.Run(ctx, o.image, opts...); c != nil {
+			made = c
+		}
 	}
-	opts = append(opts, mongodb.WithUsername(user), mongodb.WithPassword(password))
-	if standIn(ctx, o.image) {
-		opts = append(opts, testcontainers.WithWaitStrategy(wait.ForListeningPort("27017/tcp")))
+	if err != nil {
+		return made, fmt.Errorf("run: %w", err)
 	}
-	c, err := mongodb.Run(ctx, o.image, opts...)
-	if c == nil {
-		return nil, err
-	}
-	return c, err
+	return made, nil
 }
 
 // standIn says that the image is a stand-in of this project's, whose server does not write the line that the module for

@@ -33,9 +33,13 @@ func level(ms float64) float64 { return math.Log10(max(ms, least) / least) }
 // colour of a way: greys for what is not sandboxd, colours for what is, told apart by the colour-blind too.
 func colour(way int) color.Color {
 	all := []color.Color{
-		color.RGBA{R: 0x55, G: 0x55, B: 0x55, A: 0xff}, color.RGBA{R: 0x8c, G: 0x8c, B: 0x8c, A: 0xff}, color.RGBA{R: 0xc4, G: 0xc4, B: 0xc4, A: 0xff},
-		color.RGBA{R: 0xf2, G: 0xb7, B: 0x6d, A: 0xff}, color.RGBA{R: 0xe0, G: 0x7b, B: 0x1f, A: 0xff},
-		color.RGBA{R: 0x5a, G: 0xa0, B: 0xd6, A: 0xff}, color.RGBA{R: 0x0b, G: 0x4f, B: 0x8a, A: 0xff},
+		color.RGBA{R: 0x55, G: 0x55, B: 0x55, A: 0xff},
+		color.RGBA{R: 0x8c, G: 0x8c, B: 0x8c, A: 0xff},
+		color.RGBA{R: 0xc4, G: 0xc4, B: 0xc4, A: 0xff},
+		color.RGBA{R: 0xf2, G: 0xb7, B: 0x6d, A: 0xff},
+		color.RGBA{R: 0xe0, G: 0x7b, B: 0x1f, A: 0xff},
+		color.RGBA{R: 0x5a, G: 0xa0, B: 0xd6, A: 0xff},
+		color.RGBA{R: 0x0b, G: 0x4f, B: 0x8a, A: 0xff},
 	}
 	return all[way%len(all)]
 }
@@ -88,7 +92,7 @@ func save(p *plot.Plot, out string) error {
 		return fmt.Errorf("make the picture: %w", err)
 	}
 	svg := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
-	if err := os.WriteFile(out, svg, 0o644); err != nil { //nolint:gosec // a picture for everybody
+	if err := os.WriteFile(out, svg, 0o644); err != nil {
 		return fmt.Errorf("write the picture: %w", err)
 	}
 	return nil

@@ -28,17 +28,9 @@ func (p *place) caller(ctx context.Context, name string) (*caller, error) {
 	return c, err
 }
 
-// begin opts a project of its own into this set, and begins work on it.
+// begin begins work on the set's project.
 func (c *caller) begin(ctx context.Context, s set) error {
-	project := "p-" + uuid.NewString()[:8]
-	in := map[string]any{"name": project, "sandbox_services": s.engines}
-	if s.features != nil {
-		in["sandbox_extensions"] = s.features
-	}
-	if err := c.call(ctx, c.whole.Operator, http.MethodPut, "/api/v1/projects/"+project, in); err != nil {
-		return fmt.Errorf("make a project: %w", err)
-	}
-	data, err := json.Marshal(map[string]string{"task_id": "T-" + project, "project": project, "owner": events.OwnerLease})
+	data, err := json.Marshal(map[string]string{"task_id": "T-" + uuid.NewString(), "project": s.name, "owner": events.OwnerLease})
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}

@@ -42,7 +42,7 @@ func (b *bench) crowd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.full(ctx); err != nil {
+	if err := p.full(ctx, fullSet()); err != nil {
 		return err
 	}
 	f.meet(ctx, agents)
@@ -66,6 +66,9 @@ func (b *bench) crowd(ctx context.Context) error {
 
 // callers makes agents that work on a project with this set each.
 func (p *place) callers(ctx context.Context, n int, s set) ([]*caller, error) {
+	if err := p.opt(ctx, s); err != nil {
+		return nil, err
+	}
 	var all []*caller
 	for i := range n {
 		c, err := p.caller(ctx, fmt.Sprintf("a%d", i))

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/roboco/sandboxd/engines"
 )
@@ -17,7 +16,7 @@ func (b *bench) floorSteps() []step {
 	cell := b.cell("floor")
 	return []step{
 		{thing{"", floorOne}, func(ctx context.Context) error {
-			took, ids, err := b.bare(ctx, 1, b.trivial(cell, 1))
+			took, ids, err := b.bare(ctx, 1, trivialOnes(cell, 1))
 			if err != nil {
 				return err
 			}
@@ -30,7 +29,7 @@ func (b *bench) floorSteps() []step {
 			return nil
 		}},
 		{thing{"", floorThree}, func(ctx context.Context) error {
-			took, ids, err := b.bare(ctx, 3, b.trivial(cell, 3))
+			took, ids, err := b.bare(ctx, 3, trivialOnes(cell, 3))
 			if err != nil {
 				return err
 			}
@@ -40,8 +39,8 @@ func (b *bench) floorSteps() []step {
 	}
 }
 
-// trivial are containers that sleep.
-func (b *bench) trivial(cell string, n int) []engines.Launch {
+// trivialOnes are containers that sleep.
+func trivialOnes(cell string, n int) []engines.Launch {
 	all := make([]engines.Launch, n)
 	for i := range all {
 		all[i] = engines.Launch{

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
-	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // growthFinding is what things take while so many sandboxes are alive: real ones, of redis alone, for what the container
@@ -15,7 +15,7 @@ type growthFinding struct {
 	alive                      int
 	hit, cold, pooled, release samples
 	perSecond                  float64
-	redis, heap                int64 // bytes: of the bus's Redis, and of this process (gateways, workers and bench)
+	redis, heap                int64 // bytes: what Redis keeps for the place, and of this process (gateways, workers and bench)
 }
 
 // growth looks with few sandboxes alive first, then adds to them.
@@ -58,7 +58,7 @@ func (b *bench) growth(ctx context.Context) error {
 // grown measures beside the sandboxes that the holders have.
 func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s set) (f growthFinding, err error) {
 	f.alive = len(holders)
-	for i := range b.options.hits {
+	for i := range b.hits {
 		took, err := holders[i%len(holders)].request(ctx, "reused")
 		if err != nil {
 			return f, err
@@ -81,7 +81,7 @@ func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s
 			return f, err
 		}
 	}
-	if f.redis, err = b.redisMemory(ctx); err != nil {
+	if f.redis, err = visitor.kept(ctx); err != nil {
 		return f, err
 	}
 	runtime.GC()
@@ -96,7 +96,7 @@ func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s
 // visits are sandboxes that come and go, one after another.
 func (c *caller) visits(ctx context.Context, n int, s set, w way) (asked, released samples, err error) {
 	for range n {
-		if err := c.full(ctx); err != nil {
+		if err := c.full(ctx, s); err != nil {
 			return nil, nil, err
 		}
 		if err := c.begin(ctx, s); err != nil {
@@ -112,23 +112,22 @@ func (c *caller) visits(ctx context.Context, n int, s set, w way) (asked, releas
 		}
 		released = append(released, took)
 	}
-	return asked, released, c.full(ctx)
+	return asked, released, c.full(ctx, s)
 }
 
-// redisMemory is what the bus's Redis says it uses.
-func (b *bench) redisMemory(ctx context.Context) (int64, error) {
-	text, err := b.rdb.Info(ctx, "memory").Result()
-	if err != nil {
-		return 0, fmt.Errorf("ask redis: %w", err)
-	}
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
-			n, err := strconv.ParseInt(v, 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read redis's memory: %w", err)
-			}
-			return n, nil
+// kept is what the bus's Redis needs for the keys of the place, in bytes.
+func (p *place) kept(ctx context.Context) (int64, error) {
+	total := int64(0)
+	keys := p.rdb.Scan(ctx, 0, "{"+p.cell+"}:*", 1000).Iterator()
+	for keys.Next(ctx) {
+		n, err := p.rdb.MemoryUsage(ctx, keys.Val(), 0).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, fmt.Errorf("ask redis what it keeps: %w", err)
 		}
+		total += n
 	}
-	return 0, errors.New("redis does not tell its memory")
+	if err := keys.Err(); err != nil {
+		return 0, fmt.Errorf("ask redis what it keeps: %w", err)
+	}
+	return total, nil
 }

@@ -26,7 +26,7 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	if ok {
-		if err := p.full(ctx); err != nil {
+		if err := p.full(ctx, fullSet()); err != nil {
 			return err
 		}
 		b.found.memory, err = p.usage(ctx)

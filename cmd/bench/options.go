@@ -19,7 +19,7 @@ type options struct {
 	agents         int
 	growth         []int
 	throughputFor  time.Duration
-	out, plot      string
+	out            string
 	peers, plotter string
 }
 

@@ -25,7 +25,7 @@ type peerProgram struct {
 
 // startPeers starts it. At an interrupt it gets the same signal, removes what it made and ends.
 func (b *bench) startPeers(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, b.options.peers, "-label", peerLabel+"="+b.id, "-network", b.network) //nolint:gosec // the program that was named
+	cmd := exec.CommandContext(ctx, b.peers, "-label", peerLabel+"="+b.id, "-network", b.network) //nolint:gosec // the program that was named
 	cmd.Stderr, cmd.WaitDelay = os.Stderr, time.Minute
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	in, err := cmd.StdinPipe()

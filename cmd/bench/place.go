@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,11 @@ func (b *bench) at(ctx context.Context, w way) (*place, error) {
 	p, err := b.start(ctx, w, w.name)
 	if err != nil {
 		return nil, err
+	}
+	for _, s := range sets() {
+		if err := p.opt(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	b.places[w.name] = p
 	return p, nil
@@ -72,26 +79,58 @@ func (p *place) serve(ctx context.Context, cfg system.Config) (err error) {
 	return err
 }
 
-// full waits until the pool is full, and nothing but the pool and what these agents hold is there.
-func (p *place) full(ctx context.Context) error {
+// opt makes the project of a set, which stays: what a pool holds ready follows the projects.
+func (p *place) opt(ctx context.Context, s set) error {
+	in := map[string]any{"name": s.name, "sandbox_services": s.engines}
+	if s.features != nil {
+		in["sandbox_extensions"] = s.features
+	}
+	if err := p.call(ctx, p.whole.Operator, http.MethodPut, "/api/v1/projects/"+s.name, in); err != nil {
+		return fmt.Errorf("make a project: %w", err)
+	}
+	return nil
+}
+
+// full waits until the pool is full, and holds this set ready.
+func (p *place) full(ctx context.Context, s set) error {
 	if p.pool == 0 {
 		return nil
 	}
 	return await(ctx, 3*time.Minute, "a full pool", func() (bool, error) {
-		keys, err := p.rdb.Keys(ctx, "{"+p.cell+"}:pool:*").Result()
+		ready, err := p.ready(ctx)
 		if err != nil {
-			return false, fmt.Errorf("look for pools: %w", err)
+			return false, err
 		}
-		var ready int64
-		for _, k := range keys {
-			n, err := p.rdb.LLen(ctx, k).Result()
-			if err != nil {
-				return false, fmt.Errorf("count a pool: %w", err)
-			}
-			ready += n
+		all := int64(0)
+		for _, n := range ready {
+			all += n
 		}
-		return ready >= int64(p.pool), nil
+		return all >= int64(p.pool) && !slices.ContainsFunc(s.engines, func(e string) bool { return ready[s.shelf(e)] == 0 }), nil
 	})
+}
+
+// shelf names what a set takes of an engine, as ready does.
+func (s set) shelf(engine string) string { return engine + " " + strings.Join(s.features[engine], ",") }
+
+// ready counts the containers in the pools by engine and features.
+func (p *place) ready(ctx context.Context) (map[string]int64, error) {
+	keys, err := p.rdb.Keys(ctx, "{"+p.cell+"}:pool:*").Result()
+	if err != nil {
+		return nil, fmt.Errorf("look for pools: %w", err)
+	}
+	ready := map[string]int64{}
+	for _, k := range keys {
+		n, err := p.rdb.LLen(ctx, k).Result()
+		if err != nil {
+			return nil, fmt.Errorf("count a pool: %w", err)
+		}
+		words := strings.Split(k, ":") // of the host, which may have colons of its own, engine, make, features
+		if len(words) < 3 {
+			return nil, fmt.Errorf("%s is no pool", k)
+		}
+		ready[words[len(words)-3]+" "+words[len(words)-1]] += n
+	}
+	return ready, nil
 }
 
 // await looks until it is so.

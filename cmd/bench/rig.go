@@ -105,7 +105,7 @@ func (b *bench) sweep() error {
 
 // command runs command-line docker, and gives what it prints.
 func command(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput() //nolint:gosec // of names and labels of this run's own
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -57,10 +56,13 @@ func (b *bench) steps(ctx context.Context) ([]step, error) {
 func (c *caller) round(ctx context.Context, s set, w way) (err error) {
 	defer func() {
 		if err == nil {
-			err = c.full(ctx)
+			err = c.full(ctx, s)
 		}
 	}()
-	if err := errors.Join(c.full(ctx), c.begin(ctx, s)); err != nil {
+	if err := c.full(ctx, s); err != nil {
+		return err
+	}
+	if err := c.begin(ctx, s); err != nil {
 		return err
 	}
 	took, err := c.request(ctx, w.outcome())
@@ -69,7 +71,7 @@ func (c *caller) round(ctx context.Context, s set, w way) (err error) {
 	}
 	c.found.add(thing{s.name, w.name}, took)
 	if w.name == ways()[0].name {
-		for range c.options.hits {
+		for range c.hits {
 			took, err := c.request(ctx, "reused")
 			if err != nil {
 				return err

@@ -48,16 +48,25 @@ func (b *bench) startPeers(ctx context.Context) error {
 	return nil
 }
 
+// image is what sandboxd makes this engine of the set of.
+func image(s set, engine string) (string, error) {
+	for _, e := range engines.Builtin() {
+		if e.Name == engine {
+			return e.Image(s.features[engine]), nil
+		}
+	}
+	return "", fmt.Errorf("no engine is named %s", engine)
+}
+
 // measure lets a peer start a set, and gives how long it took; what it started is gone again then.
 func (p *peerProgram) measure(ctx context.Context, peer string, s set) (time.Duration, error) {
 	words := []string{peer}
-	registry := engines.Builtin()
-	for _, name := range s.engines {
-		for _, e := range registry {
-			if e.Name == name {
-				words = append(words, e.Name+"="+e.Image(nil))
-			}
+	for _, engine := range s.engines {
+		of, err := image(s, engine)
+		if err != nil {
+			return 0, err
 		}
+		words = append(words, engine+"="+of)
 	}
 	if _, err := fmt.Fprintln(p.in, strings.Join(words, " ")); err != nil {
 		return 0, errors.Join(fmt.Errorf("tell the peers: %w", err), ctx.Err())

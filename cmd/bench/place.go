@@ -46,6 +46,11 @@ func (b *bench) at(ctx context.Context, w way) (*place, error) {
 			return nil, err
 		}
 	}
+	if w.primed {
+		if err := p.warm(ctx); err != nil {
+			return nil, err
+		}
+	}
 	b.places[w.name] = p
 	return p, nil
 }

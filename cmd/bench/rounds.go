@@ -70,6 +70,11 @@ func (c *caller) round(ctx context.Context, s set, w way) (err error) {
 		return err
 	}
 	c.found.add(thing{s.name, w.name}, took)
+	if w.primed && len(w.pool) == 0 {
+		if err := c.provePrimed(ctx, s); err != nil {
+			return err
+		}
+	}
 	if w.name == ways()[0].name {
 		for range c.hits {
 			took, err := c.request(ctx, "reused")

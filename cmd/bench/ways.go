@@ -17,6 +17,7 @@ const (
 type way struct {
 	name   string
 	change func(*worker.Config)
+	primed bool           // engines that can be primed are started primed
 	pool   map[string]int // containers kept ready, by engine
 }
 

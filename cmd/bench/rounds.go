@@ -71,7 +71,7 @@ func (c *caller) round(ctx context.Context, s set, w way) (err error) {
 	}
 	c.found.add(thing{s.name, w.name}, took)
 	if w.primed && len(w.pool) == 0 {
-		if err := c.provePrimed(ctx, s); err != nil {
+		if err := c.provePrimed(ctx); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -10,48 +12,54 @@ import (
 // labelImage is on a container of a primed image, and names the image that it was made of.
 const labelImage = "roboco.sandbox.image"
 
-// warm waits until the primed images are there, which sandboxd derives in the background: until then it starts plainly.
+// primable names the engine whose first start is slow enough that it is made beforehand.
+const primable = "postgres"
+
+// errPlain: a container was not started from a primed image.
+var errPlain = errors.New("it was started plainly, not primed")
+
+// warm waits until the place starts from primed images. They are derived in the background; until they are there, it starts
+// plainly.
 func (p *place) warm(ctx context.Context) error {
+	c, err := p.caller(ctx, "warm")
+	if err != nil {
+		return err
+	}
 	for _, s := range sets() {
-		for _, engine := range s.engines {
-			if len(s.engines) > 1 || !primable(engine) {
-				continue
+		if !slices.Equal(s.engines, []string{primable}) {
+			continue
+		}
+		err := await(ctx, 5*time.Minute, "a primed "+s.title(), func() (bool, error) {
+			if err := c.begin(ctx, s); err != nil {
+				return false, err
 			}
-			err := await(ctx, 5*time.Minute, "a primed image for "+s.title(), func() (bool, error) { return p.hasPrimed(ctx, s, engine) })
-			if err != nil {
-				return err
+			if _, err := c.request(ctx, ""); err != nil {
+				return false, err
 			}
+			proof := c.provePrimed(ctx)
+			_, err := c.release(ctx)
+			if errors.Is(proof, errPlain) {
+				return false, err
+			}
+			return true, errors.Join(proof, err)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// primable names the engine whose first start is slow enough that it is made beforehand.
-func primable(engine string) bool { return engine == "postgres" }
-
-// hasPrimed looks for the image that is derived from what this set would be made of.
-func (p *place) hasPrimed(ctx context.Context, s set, engine string) (bool, error) {
-	base, err := image(s, engine)
-	if err != nil {
-		return false, err
-	}
-	id, err := command(ctx, "image", "inspect", "-f", "{{.Id}}", base)
-	if err != nil {
-		return false, err
-	}
-	tags, err := command(ctx, "image", "ls", "-q", "--filter", "label=roboco.sandbox.primed="+id, "--filter", "dangling=false")
-	return tags != "", err
-}
-
-// provePrimed fails unless the agent's container of the engine was started primed: what is measured must be what is said.
-func (c *caller) provePrimed(ctx context.Context, s set) error {
+// provePrimed fails with errPlain unless the agent's container of the engine that can be primed was: what is measured must be
+// what is said.
+func (c *caller) provePrimed(ctx context.Context) error {
 	named, err := c.runtime.ListNamed(ctx, "roboco-sandbox-")
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
 	for _, n := range named {
-		if strings.HasSuffix(n.Name, "-"+c.slug) && primable(n.Labels["roboco.sandbox.engine"]) && n.Labels[labelImage] == "" {
-			return fmt.Errorf("%s: %s was started plainly, not primed", s.title(), n.Name)
+		if strings.HasSuffix(n.Name, "-"+c.slug) && n.Labels["roboco.sandbox.engine"] == primable && n.Labels[labelImage] == "" {
+			return fmt.Errorf("%s: %w", n.Name, errPlain)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
 )
 
@@ -43,11 +44,9 @@ func (c *caller) begin(ctx context.Context, s set) error {
 
 // request makes one plain call, and demands a sandbox whose engines all came about as named; any way will do for "".
 func (c *caller) request(ctx context.Context, outcome string) (time.Duration, error) {
-	t := time.Now()
-	env, err := c.ask(ctx, c.token, http.MethodPost, "/api/v1/do/request_sandbox", nil)
-	took := time.Since(t)
+	env, took, err := c.sandbox(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("request: %w", err)
+		return 0, err
 	}
 	for engine, e := range env.Evidence {
 		if outcome != "" && e.Outcome != outcome {
@@ -55,6 +54,16 @@ func (c *caller) request(ctx context.Context, outcome string) (time.Duration, er
 		}
 	}
 	return took, nil
+}
+
+// sandbox makes one plain call.
+func (c *caller) sandbox(ctx context.Context) (env client.Envelope, took time.Duration, err error) {
+	t := time.Now()
+	env, err = c.ask(ctx, c.token, http.MethodPost, "/api/v1/do/request_sandbox", nil)
+	if took = time.Since(t); err != nil {
+		return env, took, fmt.Errorf("request: %w", err)
+	}
+	return env, took, nil
 }
 
 // end ends the work.

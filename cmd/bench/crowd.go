@@ -20,23 +20,29 @@ type crowdFinding struct {
 	agents, pooled int // agents, and sets that the pool had when they came
 	answered       int
 	took           samples
+	outcomes       map[string]int // of their engines
 	failed         []string // why, of those that were not answered
-	// bare is what so many plain starts of the containers that the pool had not took, as many at once as a worker makes.
+	// bare is what so many plain starts of the containers that the pool had not took, as many at once as a worker makes: the mean
+	// of one time before and one after.
 	bare       time.Duration
 	containers int
 }
 
-// crowd lets agents ask for the full set at once, and then starts as many containers as had to be made for them, plainly:
-// the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
+// crowd lets agents ask for the full set at once. Before and after, it starts as many containers as have to be made for them,
+// plainly: the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
 func (b *bench) crowd(ctx context.Context) error {
 	w, ok := crowdWay()
-	p, err := b.start(ctx, w, "crowd")
+	f := &crowdFinding{agents: b.agents, outcomes: map[string]int{}}
+	if ok {
+		f.pooled = pooledSets
+	}
+	before, err := b.plain(ctx, f.agents-f.pooled)
 	if err != nil {
 		return err
 	}
-	f := &crowdFinding{agents: b.agents}
-	if ok {
-		f.pooled = pooledSets
+	p, err := b.start(ctx, w, "crowd")
+	if err != nil {
+		return err
 	}
 	agents, err := p.callers(ctx, f.agents, fullSet())
 	if err != nil {
@@ -52,16 +58,25 @@ func (b *bench) crowd(ctx context.Context) error {
 	if err := b.sweepCell(ctx, p.cell); err != nil {
 		return err
 	}
-	launches, err := b.remaining(f.agents - f.pooled)
+	after, err := b.plain(ctx, f.agents-f.pooled)
 	if err != nil {
 		return err
+	}
+	f.bare, f.containers, b.found.crowd = (before+after)/2, (f.agents-f.pooled)*len(fullSet().engines), f
+	return nil
+}
+
+// plain times plain starts of the containers of so many full sets.
+func (b *bench) plain(ctx context.Context, n int) (time.Duration, error) {
+	launches, err := b.remaining(n)
+	if err != nil {
+		return 0, err
 	}
 	took, ids, err := b.bare(ctx, creates(), launches)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	f.bare, f.containers, b.found.crowd = took, len(launches), f
-	return b.removeAll(ctx, ids)
+	return took, b.removeAll(ctx, ids)
 }
 
 // callers makes agents that work on a project with this set each.
@@ -93,7 +108,7 @@ func (f *crowdFinding) meet(ctx context.Context, agents []*caller) {
 	for _, c := range agents {
 		wg.Go(func() {
 			<-start
-			took, err := c.request(ctx, "")
+			env, took, err := c.sandbox(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -102,6 +117,9 @@ func (f *crowdFinding) meet(ctx context.Context, agents []*caller) {
 			}
 			f.answered++
 			f.took = append(f.took, took)
+			for _, e := range env.Evidence {
+				f.outcomes[e.Outcome]++
+			}
 		})
 	}
 	close(start)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -38,7 +39,7 @@ func (p promise) verdict() string {
 }
 
 func number(v float64) string {
-	if v >= 100 {
+	if v >= 100 || v == math.Trunc(v) {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.2f", v)

@@ -102,9 +102,9 @@ func (f *findings) tellCrowd(w *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Agents at once\n\n%d agents ask for the full set at the same moment; the pool has %d sets ready. The yardstick is plain starts of the"+
-		" remaining %d containers: same images, commands and limits, %d at once as in the worker, no question asked of any.\n\n", c.agents, c.pooled, c.containers, creates())
-	header(w, "agents", "answered", "p50", "p99", "plain starts", "p99 x plain starts")
-	w.WriteString(row(strconv.Itoa(c.agents), strconv.Itoa(c.answered), ms(c.took.p50()), ms(c.took.at(.99)), ms(c.bare), fmt.Sprintf("%.2f", ratio(c.took.at(.99), c.bare))))
+		" remaining %d containers: same images, commands and limits, %d at once as in the worker, no question asked of any; the mean of a time before and one after.\n\n", c.agents, c.pooled, c.containers, creates())
+	header(w, "agents", "answered", "engines pooled", "created", "p50", "p99", "plain starts", "p99 x plain starts")
+	w.WriteString(row(strconv.Itoa(c.agents), strconv.Itoa(c.answered), strconv.Itoa(c.outcomes["pooled"]), strconv.Itoa(c.outcomes["created"]), ms(c.took.p50()), ms(c.took.at(.99)), ms(c.bare), fmt.Sprintf("%.2f", ratio(c.took.at(.99), c.bare))))
 	for _, why := range c.failed {
 		fmt.Fprintf(w, "\nNot answered: %s\n", why)
 	}

@@ -21,7 +21,7 @@ type crowdFinding struct {
 	answered       int
 	took           samples
 	outcomes       map[string]int // of their engines
-	failed         []string // why, of those that were not answered
+	failed         []string       // why, of those that were not answered
 	// bare is what so many plain starts of the containers that the pool had not took, as many at once as a worker makes: the mean
 	// of one time before and one after.
 	bare       time.Duration
@@ -32,6 +32,9 @@ type crowdFinding struct {
 // plainly: the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
 func (b *bench) crowd(ctx context.Context) error {
 	w, ok := crowdWay()
+	if _, err := b.at(ctx, coldWay()); err != nil { // what is made of primed images finds them there
+		return err
+	}
 	f := &crowdFinding{agents: b.agents, outcomes: map[string]int{}}
 	if ok {
 		f.pooled = pooledSets

@@ -44,7 +44,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.IntVar(&o.rounds, "rounds", 5, "how often each thing is measured")
+	flags.IntVar(&o.rounds, "rounds", 7, "how often each thing is measured")
 	flags.IntVar(&o.hits, "hits", 60, "requests that are hits, in each round and for each set")
 	flags.IntVar(&o.agents, "agents", 20, "agents that ask at once")
 	flags.DurationVar(&o.throughputFor, "throughput-for", 5*time.Second, "how long hits are counted for each number of workers")

@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	width, height = 36 * vg.Centimeter, 14 * vg.Centimeter
-	barWidth      = 0.75 * vg.Centimeter
-	small         = 9
-	medium        = 12
-	large         = 14
+	height   = 14 * vg.Centimeter
+	barWidth = 0.75 * vg.Centimeter
+	axis     = 4 * vg.Centimeter // left of the first bar
+	legend   = 9 * vg.Centimeter // right of the last
+	small    = 9
+	medium   = 12
+	large    = 14
 )
 
 // least is the time that a bar of no height stands for, in milliseconds: a logarithm has no zero.
@@ -44,6 +46,9 @@ func colour(way int) color.Color {
 	return all[way%len(all)]
 }
 
+// room is what all bars take, with a gap of one between groups.
+func (f figure) room() vg.Length { return barWidth * vg.Length(len(f.Groups)*(len(f.Ways)+1)) }
+
 func (f figure) draw(out string) error {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
@@ -52,7 +57,7 @@ func (f figure) draw(out string) error {
 	p.Y.Tick.Label.Font.Size, p.X.Tick.Label.Font.Size = medium, large
 	p.Y.Tick.Marker = decades{}
 	// The legend stands right of the last group. Its text begins at its mark, so that no font can push one over the other.
-	p.Legend.Left, p.Legend.XOffs = true, width*0.7
+	p.Legend.Left, p.Legend.XOffs = true, f.room()+barWidth
 	p.Legend.Top, p.Legend.TextStyle.Font.Size, p.Legend.ThumbnailWidth, p.Legend.Padding = true, medium, vg.Centimeter, vg.Points(2)
 	highest := f.Floor
 	grid := plotter.NewGrid()
@@ -76,13 +81,13 @@ func (f figure) draw(out string) error {
 	}
 	p.NominalX(f.Groups...)
 	p.X.Tick.Length = 0
-	p.X.Min, p.X.Max = -0.5, float64(len(f.Groups))*1.36-0.5
+	p.X.Min, p.X.Max = -0.5, float64(len(f.Groups))*float64((f.room()+legend)/f.room())-0.5
 	p.Y.Min, p.Y.Max = 0, math.Ceil(level(highest))+0.5
-	return save(p, out)
+	return save(p, axis+f.room()+legend, out)
 }
 
 // save writes the picture as SVG. Where the font is missing, another of the same widths is named.
-func save(p *plot.Plot, out string) error {
+func save(p *plot.Plot, width vg.Length, out string) error {
 	picture, err := p.WriterTo(width, height, "svg")
 	if err != nil {
 		return fmt.Errorf("make the picture: %w", err)

@@ -31,19 +31,15 @@ type crowdFinding struct {
 // crowd lets agents ask for the full set at once. Before and after, it starts as many containers as have to be made for them,
 // plainly: the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
 func (b *bench) crowd(ctx context.Context) error {
-	w, ok := crowdWay()
 	if _, err := b.at(ctx, coldWay()); err != nil { // what is made of primed images finds them there
 		return err
 	}
-	f := &crowdFinding{agents: b.agents, outcomes: map[string]int{}}
-	if ok {
-		f.pooled = pooledSets
-	}
+	f := &crowdFinding{agents: b.agents, pooled: pooledSets, outcomes: map[string]int{}}
 	before, err := b.plain(ctx, f.agents-f.pooled)
 	if err != nil {
 		return err
 	}
-	p, err := b.start(ctx, w, "crowd")
+	p, err := b.start(ctx, crowdWay(), "crowd")
 	if err != nil {
 		return err
 	}

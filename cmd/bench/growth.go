@@ -68,18 +68,16 @@ func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s
 	if f.cold, f.release, err = visitor.visits(ctx, b.options.rounds, s, coldWay()); err != nil {
 		return f, err
 	}
-	if w, ok := wayOf(pooled); ok {
-		p, err := b.at(ctx, w)
-		if err != nil {
-			return f, err
-		}
-		c, err := p.caller(ctx, fmt.Sprintf("beside%d", f.alive))
-		if err != nil {
-			return f, err
-		}
-		if f.pooled, _, err = c.visits(ctx, b.options.rounds, s, w); err != nil {
-			return f, err
-		}
+	p, err := b.at(ctx, poolWay())
+	if err != nil {
+		return f, err
+	}
+	c, err := p.caller(ctx, fmt.Sprintf("beside%d", f.alive))
+	if err != nil {
+		return f, err
+	}
+	if f.pooled, _, err = c.visits(ctx, b.options.rounds, s, poolWay()); err != nil {
+		return f, err
 	}
 	if f.redis, err = visitor.kept(ctx); err != nil {
 		return f, err

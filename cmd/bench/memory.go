@@ -15,37 +15,16 @@ type held struct {
 	bytes  int64
 }
 
-// memory looks at a pooled set that nobody has claimed; without a pool, at a set that nobody has used.
+// memory looks at a pooled set that nobody has claimed.
 func (b *bench) memory(ctx context.Context) error {
-	w, ok := wayOf(pooled)
-	if !ok {
-		w = ways()[len(ways())-1]
-	}
-	p, err := b.at(ctx, w)
+	p, err := b.at(ctx, poolWay())
 	if err != nil {
 		return err
 	}
-	if ok {
-		if err := p.full(ctx, fullSet()); err != nil {
-			return err
-		}
-		b.found.memory, err = p.usage(ctx)
+	if err := p.full(ctx, fullSet()); err != nil {
 		return err
 	}
-	c, err := p.caller(ctx, "idle")
-	if err != nil {
-		return err
-	}
-	if err := c.begin(ctx, fullSet()); err != nil {
-		return err
-	}
-	if _, err := c.request(ctx, ""); err != nil {
-		return err
-	}
-	if b.found.memory, err = p.usage(ctx); err != nil {
-		return err
-	}
-	_, err = c.release(ctx)
+	b.found.memory, err = p.usage(ctx)
 	return err
 }
 

@@ -24,6 +24,7 @@ type way struct {
 func ways() []way {
 	return []way{
 		{name: upstream, change: func(*worker.Config) {}},
+		poolWay(),
 	}
 }
 
@@ -55,8 +56,22 @@ func wayTitle(name string) string {
 // pooledSets is how many full sets the pool has ready when a crowd comes.
 const pooledSets = 5
 
-// crowdWay is the way of a crowd's place; ok is false where there is no pool yet.
-func crowdWay() (w way, ok bool) { return coldWay(), false }
+// poolWay has a pool for one set at a time: of postgres one with vector, and two without, for which two sets stand.
+func poolWay() way { return pooledWay(3, 2, 2) }
+
+// crowdWay is the way of a crowd's place.
+func crowdWay() way { return pooledWay(pooledSets, pooledSets, pooledSets) }
+
+// pooledWay keeps so many containers ready.
+func pooledWay(postgres, redis, mongo int) way {
+	pool := map[string]int{"postgres": postgres, "redis": redis, "mongo": mongo}
+	return way{name: pooled, pool: pool, change: func(c *worker.Config) {
+		c.Pool = map[string]worker.PoolSize{}
+		for engine, n := range pool {
+			c.Pool[engine] = worker.PoolSize{Floor: n, Ceiling: n}
+		}
+	}}
+}
 
 // coldWay is how a container is made that no pool has.
 func coldWay() way {

@@ -51,8 +51,8 @@ func (b *bench) at(ctx context.Context, w way) (*place, error) {
 			return nil, err
 		}
 	}
-	for _, s := range sets() { // its first filling is nobody's noise either
-		if err := p.full(ctx, s); err != nil {
+	if p.pool > 0 {
+		if err := p.stock(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -50,6 +50,32 @@ func (p *place) warm(ctx context.Context) error {
 	return nil
 }
 
+// stock waits until the pool holds every set ready, so that its first filling is nobody's noise. A pool follows what is asked
+// for: each set is asked for once, that none counts for nothing when another one has been measured.
+func (p *place) stock(ctx context.Context) error {
+	c, err := p.caller(ctx, "stock")
+	if err != nil {
+		return err
+	}
+	for _, s := range sets() {
+		if err := c.begin(ctx, s); err != nil {
+			return err
+		}
+		if _, err := c.request(ctx, ""); err != nil {
+			return err
+		}
+		if _, err := c.release(ctx); err != nil {
+			return err
+		}
+	}
+	for _, s := range sets() {
+		if err := p.full(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // provePrimed fails with errPlain unless the agent's container of the engine that can be primed was: what is measured must be
 // what is said.
 func (c *caller) provePrimed(ctx context.Context) error {

@@ -56,8 +56,9 @@ func wayTitle(name string) string {
 // pooledSets is how many full sets the pool has ready when a crowd comes.
 const pooledSets = 5
 
-// poolWay has a pool for one set at a time: of postgres one with vector, and two without, for which two sets stand.
-func poolWay() way { return pooledWay(3, 2, 2) }
+// poolWay has a pool for one set at a time. Its postgres are shared out by demand: of four, the one with vector has its own even
+// where the plain one is asked for several times as often.
+func poolWay() way { return pooledWay(4, 2, 2) }
 
 // crowdWay is the way of a crowd's place.
 func crowdWay() way { return pooledWay(pooledSets, pooledSets, pooledSets) }

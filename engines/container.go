@@ -24,7 +24,7 @@ type Launch struct {
 type Container struct {
 	ID      string // full
 	Name    string
-	Image   string
+	Image   string // as it was named to the runtime, but the engine's own where it runs one derived of that (LabelImage)
 	Labels  map[string]string
 	Created time.Time
 	Running bool // also while it is paused
@@ -99,8 +99,10 @@ var (
 	ErrNameTaken = errors.New("name in use")
 	// ErrUnavailable: the runtime did not answer; nothing is known.
 	ErrUnavailable = errors.New("container engine does not answer")
-	// ErrForeign: the container does not carry our label; it is never touched.
+	// ErrForeign: the container does not carry our label; it is never touched. Likewise an image.
 	ErrForeign = errors.New("not a container of ours")
+	// ErrInUse: a container uses the image.
+	ErrInUse = errors.New("in use")
 )
 
 // PullError says that an image could not be had, and whether trying again may help.

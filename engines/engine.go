@@ -30,6 +30,8 @@ type Engine struct {
 
 	// Describe says what the container for this order is to be.
 	Describe func(Order) Spec
+	// Primed is how a slow first start is had in advance; nil where the start is fast anyway.
+	Primed *Primed
 	// Up reports nil once the final server answers an authenticated query of whoever administers it.
 	Up func(context.Context, Access) error
 	// Activate makes what the agent is to find (role, database, these features); it is idempotent, and serves to extend.

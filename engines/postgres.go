@@ -48,6 +48,7 @@ func Postgres() Engine {
 		User:        pgUser,
 		Database:    pgDatabase,
 		Describe:    describePostgres,
+		Primed:      primedPostgres(),
 		Up: func(ctx context.Context, a Access) error {
 			return pgAnswers(ctx, a, pgAdmin, a.AdminPassword, "postgres")
 		},

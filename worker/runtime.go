@@ -58,6 +58,19 @@ type Puller interface {
 	ImageID(ctx context.Context, image string) (string, error)
 }
 
+// Deriver makes images of other images, and takes them away again.
+type Deriver interface {
+	// Derive builds an image, without a network, on one that is there. It takes as long as it takes: ctx limits it. On an
+	// error, which tells the last lines of the build, nothing of it is left where that can be known.
+	Derive(ctx context.Context, d engines.Derivation) error
+	// DerivedImages lists every image with engines.LabelDerivation that no other one is built on: whole ones, and what is left
+	// of builds that were cut off or are under way.
+	DerivedImages(ctx context.Context) ([]engines.Image, error)
+	// RemoveDerived removes one of them, by its ID, and what its build left. ErrInUse when a container uses it, ErrForeign
+	// when it lacks the label or bears a name that is not ours. One that is gone already is no error.
+	RemoveDerived(ctx context.Context, id string) error
+}
+
 // Host describes the machine behind the container engine.
 type Host interface {
 	// EnsureNetwork makes the bridge network where it is absent.
@@ -77,5 +90,6 @@ type Runtime interface {
 	Remover
 	Watcher
 	Puller
+	Deriver
 	Host
 }

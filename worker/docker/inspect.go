@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -69,7 +70,7 @@ func (r *Runtime) list(ctx context.Context, args filters.Args) ([]engines.Contai
 	all := make([]engines.Container, 0, len(found))
 	for _, s := range found {
 		all = append(all, engines.Container{
-			ID: s.ID, Name: ownName(s.Names), Image: s.Image, Labels: s.Labels, Created: time.Unix(s.Created, 0).UTC(),
+			ID: s.ID, Name: ownName(s.Names), Image: cmp.Or(s.Labels[engines.LabelImage], s.Image), Labels: s.Labels, Created: time.Unix(s.Created, 0).UTC(),
 			// As Inspect has it, where what is paused or restarting counts as running.
 			Running: s.State == container.StateRunning || s.State == container.StatePaused || s.State == container.StateRestarting,
 		})
@@ -101,7 +102,7 @@ func describe(info container.InspectResponse) engines.Container {
 		c.FirstLife = s.Running && err == nil && finished.IsZero()
 	}
 	if cfg := info.Config; cfg != nil {
-		c.Image, c.Labels = cfg.Image, cfg.Labels
+		c.Image, c.Labels = cmp.Or(cfg.Labels[engines.LabelImage], cfg.Image), cfg.Labels
 		c.Env = make(map[string]string, len(cfg.Env))
 		for _, kv := range cfg.Env {
 			k, v, _ := strings.Cut(kv, "=")

@@ -96,6 +96,20 @@ func (g *gatedRuntime) ImageID(ctx context.Context, image string) (string, error
 	return asked(g, func() (string, error) { return g.sim.ImageID(ctx, image) })
 }
 
+func (g *gatedRuntime) Derive(ctx context.Context, d engines.Derivation) error {
+	ctx, cancel := g.p.bound(ctx)
+	defer cancel()
+	return g.call(func() error { return g.sim.Derive(ctx, d) })
+}
+
+func (g *gatedRuntime) DerivedImages(ctx context.Context) ([]engines.Image, error) {
+	return asked(g, func() ([]engines.Image, error) { return g.sim.DerivedImages(ctx) })
+}
+
+func (g *gatedRuntime) RemoveDerived(ctx context.Context, id string) error {
+	return g.call(func() error { return g.sim.RemoveDerived(ctx, id) })
+}
+
 func (g *gatedRuntime) EnsureNetwork(ctx context.Context, name string) error {
 	return g.call(func() error { return g.sim.EnsureNetwork(ctx, name) })
 }

@@ -59,6 +59,7 @@ type Sim struct {
 	faults    faults
 	pulls     map[string]*pull
 	tags      map[string]int // how often an image's name was given to another content
+	derived   []engines.Image
 
 	closing chan struct{}
 	wg      sync.WaitGroup
@@ -72,6 +73,7 @@ type box struct {
 	order    uint64 // of creation
 	memory   int64  // its limit, in bytes
 	ready    time.Time
+	from     string          // the image it was made from, which may be derived of Image
 	features map[string]bool // active in this life
 	prepared bool            // the agent's login was made in this life
 	stopped  chan struct{}   // closed when it runs no more

@@ -108,6 +108,9 @@ func simEngine(w Wire, e engines.Engine) engines.Engine {
 		}
 		return engines.Spec{Image: o.Image, Env: env, Port: e.Port}
 	}
+	if admin {
+		e.Primed = &engines.Primed{Files: map[string]string{"Dockerfile": "simulated"}, Describe: e.Describe}
+	}
 	ask := func(ctx context.Context, a engines.Access, q Query) error {
 		q.Addr, q.Password, q.Admin = a.Addr, a.Password, admin && !q.Login
 		if q.Admin {

@@ -20,6 +20,8 @@ type faults struct {
 	errs    int                      // one operation in so many fails; 0 = none
 	absent  int                      // one image in so many has to be pulled; 0 = none
 	badPull int                      // one pull in so many fails; 0 = none
+
+	underivable bool // no image can be derived
 }
 
 // SetDown makes every operation fail with ErrUnavailable, half of them after their effect, and breaks the feeds.
@@ -69,6 +71,7 @@ func (s *Sim) Calm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.faults.slow)
+	s.faults.underivable = false
 }
 
 // plan is what will go wrong with one operation.

@@ -2,8 +2,6 @@ package workertest
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,21 +150,6 @@ func (s *Sim) EnsureImage(ctx context.Context, image string, progress func(engin
 			return &engines.PullError{Image: image, Retryable: true, Cause: unavailable(OpPull, ctx.Err())}
 		}
 	}
-}
-
-// ImageID gives every image a digest of its name; Retag gives it another.
-func (s *Sim) ImageID(ctx context.Context, image string) (string, error) {
-	return do(ctx, s, OpOther, func() (string, error) {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", image, s.tags[image]))
-		return "sha256:" + hex.EncodeToString(sum[:]), nil
-	})
-}
-
-// Retag lets another content stand behind an image's name from now on.
-func (s *Sim) Retag(image string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tags[image]++
 }
 
 // joinPull gives the pull under way, begins one when the dice say that the image is absent, or gives nil.

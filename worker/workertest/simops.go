@@ -1,6 +1,7 @@
 package workertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ const (
 	OpList    = "list"
 	OpRemove  = "remove"
 	OpPull    = "pull"
+	OpDerive  = "derive"
 	OpQuery   = "query" // an engine's wire: readiness, activation, verification
 	OpOther   = "other"
 )
@@ -29,8 +31,11 @@ func (s *Sim) Create(ctx context.Context, l engines.Launch) (string, error) {
 		if s.names[l.Name] != "" {
 			return "", fmt.Errorf("create container %s: %w", l.Name, engines.ErrNameTaken)
 		}
-		b := s.put(l.Name, l.Image, l.Labels, l.Env)
-		b.memory = l.Memory
+		if !s.hasDerived(l.Image) {
+			return "", fmt.Errorf("create container %s: image %s: %w", l.Name, l.Image, engines.ErrNotFound)
+		}
+		b := s.put(l.Name, cmp.Or(l.Labels[engines.LabelImage], l.Image), l.Labels, l.Env)
+		b.memory, b.from = l.Memory, l.Image
 		return b.ID, nil
 	})
 }

@@ -82,6 +82,18 @@ func (d runtime) ImageID(ctx context.Context, image string) (string, error) {
 	return through(d.p, "engine.imageid", func() (string, error) { return d.r.ImageID(ctx, image) })
 }
 
+func (d runtime) Derive(ctx context.Context, x engines.Derivation) error {
+	return d.p.around("engine.derive", func() error { return d.r.Derive(ctx, x) })
+}
+
+func (d runtime) DerivedImages(ctx context.Context) ([]engines.Image, error) {
+	return through(d.p, "engine.derivedimages", func() ([]engines.Image, error) { return d.r.DerivedImages(ctx) })
+}
+
+func (d runtime) RemoveDerived(ctx context.Context, id string) error {
+	return d.p.around("engine.removederived", func() error { return d.r.RemoveDerived(ctx, id) })
+}
+
 func (d runtime) EnsureNetwork(ctx context.Context, name string) error {
 	return d.p.around("engine.ensurenetwork", func() error { return d.r.EnsureNetwork(ctx, name) })
 }

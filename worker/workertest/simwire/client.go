@@ -199,6 +199,24 @@ func (c *Client) ImageID(ctx context.Context, image string) (string, error) {
 	return f.Text, err
 }
 
+// Derive builds an image.
+func (c *Client) Derive(ctx context.Context, d engines.Derivation) error {
+	_, err := c.ask(ctx, "derive", call{Derivation: &d}, nil)
+	return err
+}
+
+// DerivedImages lists the images that were built.
+func (c *Client) DerivedImages(ctx context.Context) ([]engines.Image, error) {
+	f, err := c.ask(ctx, "derived", call{}, nil)
+	return f.Images, err
+}
+
+// RemoveDerived removes one of them.
+func (c *Client) RemoveDerived(ctx context.Context, id string) error {
+	_, err := c.ask(ctx, "underive", call{ID: id}, nil)
+	return err
+}
+
 // Ping is nil when the engine answers.
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := c.ask(ctx, "ping", call{}, nil)

@@ -18,6 +18,8 @@ type call struct {
 	Grace  time.Duration     `json:"grace,omitempty"`
 	Launch *engines.Launch   `json:"launch,omitempty"`
 	Query  *workertest.Query `json:"query,omitempty"`
+
+	Derivation *engines.Derivation `json:"derivation,omitempty"`
 }
 
 // frame is one part of an answer: something on the way, or the last one with the result.
@@ -32,6 +34,7 @@ type frame struct {
 	Container  *engines.Container  `json:"container,omitempty"`
 	Containers []engines.Container `json:"containers,omitempty"`
 	Capacity   *engines.Capacity   `json:"capacity,omitempty"`
+	Images     []engines.Image     `json:"images,omitempty"`
 	Failure    *failure            `json:"failure,omitempty"`
 }
 
@@ -39,7 +42,7 @@ type frame struct {
 func kinds() map[string]error {
 	return map[string]error{
 		"not found": engines.ErrNotFound, "name taken": engines.ErrNameTaken, "unavailable": engines.ErrUnavailable,
-		"foreign": engines.ErrForeign, "canceled": context.Canceled, "deadline": context.DeadlineExceeded,
+		"foreign": engines.ErrForeign, "in use": engines.ErrInUse, "canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 	}
 }
 

@@ -79,6 +79,12 @@ func methods() map[string]method {
 			c, err := r.Capacity(ctx)
 			return frame{Capacity: &c}, err
 		},
+		"derive":   plain(derive),
+		"underive": plain(func(ctx context.Context, r worker.Runtime, c call) error { return r.RemoveDerived(ctx, c.ID) }),
+		"derived": func(ctx context.Context, r worker.Runtime, _ call, _ func(frame)) (frame, error) {
+			all, err := r.DerivedImages(ctx)
+			return frame{Images: all}, err
+		},
 		"wait":   waitExit,
 		"events": feed,
 		"image":  image,
@@ -111,6 +117,13 @@ func create(ctx context.Context, r worker.Runtime, c call, _ func(frame)) (frame
 	}
 	id, err := r.Create(ctx, *c.Launch)
 	return frame{Text: id}, err
+}
+
+func derive(ctx context.Context, r worker.Runtime, c call) error {
+	if c.Derivation == nil {
+		return errors.New("derive: nothing was given")
+	}
+	return r.Derive(ctx, *c.Derivation)
 }
 
 func inspect(ctx context.Context, r worker.Runtime, c call, _ func(frame)) (frame, error) {

@@ -41,6 +41,9 @@ type Config struct {
 	ForceLease bool   // every agent is owned by lease
 	Enabled    bool   // the environment's master switch; the run-time value wins
 
+	// Unprimed: every engine starts plainly, and no image is derived.
+	Unprimed bool
+
 	// Slots are the entries that are read and decided at once, and as many provisions besides, at work or in a line; 32.
 	Slots int
 	// Creates are the containers that are made at once; 0 is twice the processors of the engine's host, and at least 6.

@@ -15,9 +15,14 @@ import (
 
 // create makes, starts and proves a container, and records it, in place of old if there is one.
 func (r *run) create(ctx context.Context, e engines.Engine, name string, features []string, old *events.Entry) error {
-	l := r.launch(e, name, features, old != nil)
-	if err := r.pull(ctx, e, l.Image); err != nil {
-		return err
+	l := r.launch(ctx, e, name, features, old != nil)
+	if !isPrimed(l.Image) { // what a primed one is derived from was seen to be there
+		if err := r.pull(ctx, e, l.Image); err != nil {
+			return err
+		}
+		if e.Primed != nil {
+			r.w.primer.look()
+		}
 	}
 	leave, err := r.admit(ctx, e.Name)
 	if err != nil {
@@ -27,6 +32,10 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 	r.tell(ctx, events.Progress{Stage: events.StageCreating, Engine: e.Name})
 	t := time.Now()
 	id, err := r.w.cfg.Runtime.Create(ctx, l)
+	if errors.Is(err, engines.ErrNotFound) && r.w.primer.forget(l.Image) { // it was removed since it was looked up
+		l = r.launch(ctx, e, name, features, old != nil)
+		id, err = r.w.cfg.Runtime.Create(ctx, l)
+	}
 	if err != nil {
 		return fmt.Errorf("create %s: %w", l.Name, err)
 	}
@@ -36,8 +45,10 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 		return fmt.Errorf("start %s: %w", l.Name, err)
 	}
 	r.log.phase("create", t)
+	r.w.started(e, l)
 	access, err := r.proof().prove(ctx, e, id, l, features)
 	if err != nil {
+		r.w.primer.exited(l.Image, err)
 		return err
 	}
 	if old != nil {
@@ -50,22 +61,40 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 
 // launch says what the container is to be. A replacement is born under a name of its own, for the old one lives on
 // until the new one is proven.
-func (r *run) launch(e engines.Engine, name string, features []string, replaces bool) engines.Launch {
+func (r *run) launch(ctx context.Context, e engines.Engine, name string, features []string, replaces bool) engines.Launch {
 	if replaces {
 		name += "-" + r.epoch
 	}
-	return r.w.launch(e, name, features, r.launchLabels(e.Name))
+	return r.w.launch(ctx, e, name, features, r.launchLabels(e.Name))
 }
 
-// launch is a container of an engine with these features active, and passwords of its own.
-func (w *Worker) launch(e engines.Engine, name string, features []string, labels map[string]string) engines.Launch {
+// launch is a container of an engine with these features active, and passwords of its own: from the primed image where there
+// is one of what stands behind the engine's image now, which the container then names all the same.
+func (w *Worker) launch(ctx context.Context, e engines.Engine, name string, features []string, labels map[string]string) engines.Launch {
+	o := engines.Order{
+		Image: e.Image(features), Features: features, Memory: w.cfg.Memory,
+		Password: newPassword(), AdminPassword: newPassword(),
+	}
+	describe := e.Describe
+	if primed := w.primer.image(ctx, e, o.Image); primed != "" {
+		labels[engines.LabelImage] = o.Image
+		o.Image, describe = primed, e.Primed.Describe
+	}
 	return engines.Launch{
-		Spec: e.Describe(engines.Order{
-			Image: e.Image(features), Features: features, Memory: w.cfg.Memory,
-			Password: newPassword(), AdminPassword: newPassword(),
-		}),
+		Spec: describe(o),
 		Name: name, Labels: labels, Network: w.cfg.Network,
 		Memory: w.cfg.Memory, NanoCPUs: w.cfg.NanoCPUs, Pids: w.cfg.Pids, Loopback: w.cfg.Loopback,
+	}
+}
+
+// started counts a start by how it was made.
+func (w *Worker) started(e engines.Engine, l engines.Launch) {
+	kind := "plain"
+	if isPrimed(l.Image) {
+		kind = "primed"
+	}
+	if e.Primed != nil {
+		w.metrics.starts.WithLabelValues(e.Name, kind).Inc()
 	}
 }
 

@@ -142,6 +142,9 @@ func (w *Worker) housekeep(ctx context.Context) {
 	if _, err := w.cfg.Bus.SweepConsumers(ctx); err != nil && ctx.Err() == nil {
 		w.cfg.Log.Warn().Err(err).Msg("could not sweep idle consumers")
 	}
+	if err := w.sweepPrimed(ctx); err != nil && ctx.Err() == nil {
+		w.cfg.Log.Warn().Err(err).Msg("could not look after every primed image")
+	}
 	if err := w.publishDebts(ctx); err != nil && ctx.Err() == nil {
 		w.cfg.Log.Warn().Err(err).Msg("could not publish what is owed")
 	}

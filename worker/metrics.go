@@ -15,6 +15,8 @@ type metrics struct {
 	claims      *prometheus.CounterVec   // claims by engine and result: ok, empty, dead
 	refills     *prometheus.CounterVec   // containers made for the pools, by engine and result: ok, failed, paused
 	images      *prometheus.GaugeVec     // images that projects need, by state: ready or missing
+	derivations *prometheus.CounterVec   // primed images derived, by engine and outcome
+	starts      *prometheus.CounterVec   // containers started of engines that can be primed, by engine and kind
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -54,8 +56,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.images = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sandboxd_images", Help: "Images that opted-in projects need on this host, by state: ready, or missing.",
 	}, []string{"state"})
+	m.derivations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandboxd_derivations_total", Help: "Attempts to derive a primed image, by outcome: ok or failed.",
+	}, []string{"engine", "outcome"})
+	m.starts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandboxd_starts_total", Help: "Containers started of engines that can be primed, by kind: primed or plain.",
+	}, []string{"engine", "kind"})
 	if r != nil {
-		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full, m.poolReady, m.claims, m.refills, m.images)
+		r.MustRegister(m.requests, m.engines, m.removals, m.adoptions, m.release, m.droppedRows, m.full, m.poolReady, m.claims, m.refills, m.images, m.derivations, m.starts)
 	}
 	return m
 }

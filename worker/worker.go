@@ -35,6 +35,7 @@ type Worker struct {
 	ahead     *ahead
 	lives     *liveness
 	observer  *observer
+	primer    *primer
 	draining  chan struct{} // closed when the worker is about to end
 }
 
@@ -47,6 +48,7 @@ func New(cfg Config) *Worker {
 		admission: newAdmission(cfg.Creates), pool: newPool(), draining: make(chan struct{}),
 	}
 	w.ahead, w.lives, w.observer = newAhead(w), newLiveness(w.inspect), newObserver(w)
+	w.primer = newPrimer(w)
 	return w
 }
 
@@ -84,6 +86,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	g.Go(func() error { w.observer.run(ctx); return nil })
 	g.Go(func() error { return w.followProjects(ctx) })
 	g.Go(func() error { w.ahead.run(ctx); return nil })
+	g.Go(func() error { w.primer.prime(ctx); return nil })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
 	}

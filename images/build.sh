@@ -192,6 +192,27 @@ agent_from_upstream() {
   built_on roboco-sandbox-agent:latest "debian:$suite-slim" agent/Dockerfile "$agent_recipe"
 }
 
+# primed SHORT IMAGE ENGINE - makes of IMAGE the one in which an engine's slow first start has been made, as a worker would, under the
+# same name and labels: workers find it there. One that cannot be made is no error: the engine then starts plainly.
+primed() {
+  local short=$1 base=$2 context=$here/../engines/primed/$3 id recipe image
+  id=$(docker image inspect --format '{{.Id}}' "$base" 2>/dev/null) || return 0
+  recipe=$(cd "$context" && LC_ALL=C sha256sum -- * | sha256sum | cut -c1-16)
+  image=roboco-sandbox-primed:$short-$(cut -c1-12 <<<"${id#sha256:}")-${recipe:0:8}
+  if [ -n "$(docker image inspect --format '{{.Id}}' "$image" 2>/dev/null)" ]; then
+    say "$base" "there: primed"
+    return 0
+  fi
+  say "$base" "priming"
+  if docker build --network none --tag "$image" --build-arg "BASE=$base" --build-arg "DERIVATION=images-$$-$RANDOM" \
+    --label "roboco.sandbox.primed=$id" --label "roboco.sandbox.primed.recipe=$recipe" \
+    --label "roboco.sandbox.primed.base=$base" "$context" >"$work/primed-$short.log" 2>&1; then
+    say "$base" "primed"
+  else
+    say "$base" "could not be primed: $(tail -n 1 "$work/primed-$short.log" | cut -c1-120)"
+  fi
+}
+
 # want NAME IMAGE RECIPE COMMAND... - notes that IMAGE's stand-in must be built, unless it is there or COMMAND makes it.
 want() {
   local name=$1 image=$2 recipe=$3
@@ -236,6 +257,9 @@ main() {
   want agent roboco-sandbox-agent:latest "$agent_recipe" agent_from_upstream
 
   if compgen -G "$work/want-*" >/dev/null; then build_standins; fi
+
+  primed pg postgres:16-alpine postgres
+  primed pg roboco-sandbox-pg:latest postgres
 }
 
 main "$@"

@@ -53,6 +53,8 @@ type config struct {
 	Pulls         int           `env:"ROBOCO_SANDBOX_PULLS" envDefault:"3" about:"images that a worker pulls at once"`
 	QueueTimeout  time.Duration `env:"ROBOCO_SANDBOX_QUEUE_TIMEOUT" envDefault:"2m" about:"how long a request waits in one line (memory, creates, pulls, a worker with room) before it is refused, to be tried again"`
 
+	Primed string `env:"ROBOCO_SANDBOX_PRIMED" envDefault:"on" about:"on: engines whose first start is slow start from an image derived in the background, with that start already made; off: every start is plain"`
+
 	Pool poolSizes `env:"ROBOCO_SANDBOX_POOL" about:"ready containers that each host keeps for whoever asks next: postgres=2,redis=2,mongo=1; auto for a number lets it follow demand from 1 to 8, auto:2-6 from 2 to 6; unset, none"`
 
 	Audit toggle `env:"ROBOCO_SANDBOX_AUDIT" envDefault:"false" about:"for tests alone: keep every step of the protocol in a Redis stream that is never trimmed"`
@@ -80,6 +82,8 @@ const (
 	publishLoopback = "loopback"
 	formatConsole   = "console"
 	formatJSON      = "json"
+	primedOn        = "on"
+	primedOff       = "off"
 )
 
 // registry is every built-in engine with the configured images.

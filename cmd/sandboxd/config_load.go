@@ -144,6 +144,7 @@ func (c config) check() []error {
 	}
 	oneOf(c.Owner, "ROBOCO_SANDBOX_OWNER", ownerContainer, ownerLease)
 	oneOf(c.Publish, "ROBOCO_SANDBOX_PUBLISH", publishNone, publishLoopback)
+	oneOf(c.Primed, "ROBOCO_SANDBOX_PRIMED", primedOn, primedOff)
 	oneOf(c.LogLevel, "ROBOCO_SANDBOX_LOG_LEVEL", "debug", "info", "warn", "error")
 	oneOf(c.LogFormat, "ROBOCO_SANDBOX_LOG_FORMAT", formatJSON, formatConsole)
 

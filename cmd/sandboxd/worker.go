@@ -59,6 +59,7 @@ func (c config) worker(bus *events.Bus, store state.Store, rt worker.Runtime, me
 		Loopback: c.Publish == publishLoopback, ForceLease: c.Owner == ownerLease, Enabled: bool(c.Enabled),
 		Slots: c.Slots, Creates: c.Creates, MemoryTotal: int64(c.MemoryTotal), QueueTimeout: c.QueueTimeout,
 		Pool: c.Pool, Grace: c.Grace, JanitorInterval: c.JanitorInterval, Drain: c.Drain, Retain: c.Retain,
-		Log: log, Register: metrics,
+		Unprimed: c.Primed == primedOff,
+		Log:      log, Register: metrics,
 	}
 }

@@ -20,21 +20,22 @@ func exceptions(process string) map[string]string {
 	const notYet = "for containers from a pool: workers have none yet"
 	if process == "worker" {
 		return map[string]string{
-			"redis.sandbox":     "only gateways read whole records",
-			"redis.retry":       "only operators put dead letters back, by a gateway",
-			"redis.announce":    "only gateways change projects",
-			"redis.stumble":     "for a handler that panics, and none is known to",
-			"state.setflag":     "only operators switch, by a gateway",
-			"state.requests":    "only gateways show the history",
-			"redis.stock":       notYet,
-			"redis.claim":       notYet,
-			"redis.retire":      notYet,
-			"redis.forget":      notYet,
-			"redis.keep":        notYet,
-			"redis.unkeep":      notYet,
-			"state.recordclaim": notYet,
-			"state.claim":       notYet,
-			"state.claims":      notYet,
+			"redis.sandbox":        "only gateways read whole records",
+			"redis.retry":          "only operators put dead letters back, by a gateway",
+			"redis.announce":       "only gateways change projects",
+			"redis.stumble":        "for a handler that panics, and none is known to",
+			"state.setflag":        "only operators switch, by a gateway",
+			"state.requests":       "only gateways show the history",
+			"redis.stock":          notYet,
+			"redis.claim":          notYet,
+			"redis.retire":         notYet,
+			"redis.forget":         notYet,
+			"redis.keep":           notYet,
+			"redis.unkeep":         notYet,
+			"state.recordclaim":    notYet,
+			"state.claim":          notYet,
+			"state.claims":         notYet,
+			"engine.removederived": "nobody gives an image another content meanwhile",
 		}
 	}
 	return map[string]string{

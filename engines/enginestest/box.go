@@ -48,7 +48,7 @@ func (s suite) launch(t *testing.T, o engines.Order, change func(*engines.Launch
 	ctx := t.Context()
 	require.NoError(t, s.Runtime.EnsureImage(ctx, o.Image, func(engines.PullProgress) {}))
 	l := engines.Launch{
-		Spec: s.engine.Describe(o), Name: fmt.Sprintf("%s-%s-%s", s.Prefix, s.engine.Short, password()[:8]),
+		Spec: s.spec(t, o), Name: fmt.Sprintf("%s-%s-%s", s.Prefix, s.engine.Short, password()[:8]),
 		Labels: s.Labels, Network: s.Network, Memory: s.Memory, NanoCPUs: 1e9, Pids: 256, Loopback: true,
 	}
 	if change != nil {
@@ -73,6 +73,18 @@ func (s suite) launch(t *testing.T, o engines.Order, change func(*engines.Launch
 	b.access = engines.Access{Addr: addr, Password: o.Password, AdminPassword: o.AdminPassword}
 	b.credentials = s.engine.Credentials(host, number, o.Password)
 	return b
+}
+
+// spec is the container for an order, of the primed image where the suite is about those.
+func (s suite) spec(t *testing.T, o engines.Order) engines.Spec {
+	t.Helper()
+	if !s.primed {
+		return s.engine.Describe(o)
+	}
+	image, err := s.Prime(t.Context(), s.engine, o.Image)
+	require.NoError(t, err)
+	o.Image = image
+	return s.engine.Primed.Describe(o)
 }
 
 // reachable picks the address to dial: the network's where this machine has a route to it.

@@ -50,6 +50,9 @@ type Config struct {
 	// Processes lists a container's processes, to prove that no server runs as root and that no command line holds a
 	// password. Nil leaves that out, for runtimes that cannot tell.
 	Processes func(ctx context.Context, id string) ([]Process, error)
+	// Prime gives the name of the image that is derived of an engine's image by this name, and makes it where it is not there.
+	// Nil leaves primed images out.
+	Prime func(ctx context.Context, e engines.Engine, base string) (primed string, err error)
 	// Memory is each container's limit in bytes; 0 means 512 MiB.
 	Memory int64
 }
@@ -64,29 +67,48 @@ func Run(t *testing.T, cfg Config) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			s := suite{Config: cfg, engine: e}
-			t.Run("bare", s.bare)
-			if len(e.Features) > 0 {
-				t.Run("extend", s.extend) // the first feature alone, then all
-				for _, f := range e.Features[1:] {
-					t.Run("feature "+f, func(t *testing.T) { t.Parallel(); s.features(t, []string{f}) })
-				}
-				t.Run("all features", func(t *testing.T) {
-					t.Parallel()
-					b := s.features(t, e.Features)
-					if e.Name == "postgres" {
-						b.postgresAgent(t)
-					}
-				})
-			}
+			s.run(t)
 			if e.Name == "postgres" {
 				t.Run("slow start", s.postgresSlowStart)
 			}
+			if e.Primed != nil && cfg.Prime != nil {
+				t.Run("primed", func(t *testing.T) {
+					t.Parallel()
+					s.primed = true
+					s.run(t)
+					if e.Name == "postgres" {
+						s.postgresPrimed(t)
+					}
+				})
+			}
 		})
 	}
+}
+
+// run tests one engine, on its own images or on the primed ones of them.
+func (s suite) run(t *testing.T) {
+	t.Helper()
+	e := s.engine
+	t.Run("bare", s.bare)
+	if len(e.Features) == 0 {
+		return
+	}
+	t.Run("extend", s.extend) // the first feature alone, then all
+	for _, f := range e.Features[1:] {
+		t.Run("feature "+f, func(t *testing.T) { t.Parallel(); s.features(t, []string{f}) })
+	}
+	t.Run("all features", func(t *testing.T) {
+		t.Parallel()
+		b := s.features(t, e.Features)
+		if e.Name == "postgres" {
+			b.postgresAgent(t)
+		}
+	})
 }
 
 // suite is the test of one engine.
 type suite struct {
 	Config
 	engine engines.Engine
+	primed bool
 }

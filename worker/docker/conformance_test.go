@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,7 +46,21 @@ func TestEngines(t *testing.T) {
 			t.Errorf("remove the test's network: %v", err)
 		}
 	})
+	var priming sync.Mutex // one at a time, and each once
 	enginestest.Run(t, enginestest.Config{
+		Prime: func(ctx context.Context, e engines.Engine, base string) (string, error) {
+			priming.Lock()
+			defer priming.Unlock()
+			id, err := runtime.ImageID(ctx, base)
+			if err != nil {
+				return "", err
+			}
+			d := e.Derivation(base, id)
+			if _, err := runtime.ImageID(ctx, d.Tag); err == nil {
+				return d.Tag, nil
+			}
+			return d.Tag, runtime.Derive(ctx, d)
+		},
 		Runtime: runtime, Registry: engines.Builtin(), Network: prefix, Prefix: prefix,
 		Labels: map[string]string{"roboco.sandbox.cell": prefix},
 		Processes: func(ctx context.Context, id string) ([]enginestest.Process, error) {

@@ -13,9 +13,8 @@ import (
 // made already. A container of it lays what was made into its memory and goes on from there. It only describes: whoever
 // runs containers derives the image, and uses the plain one until then and wherever that fails.
 type Primed struct {
-	// Files are the context of the build, by their names: all in one folder. "Dockerfile" begins with the arguments BASE, the
-	// image to derive from, and DERIVATION, a word of this build alone, with which it labels every later step as
-	// LabelDerivation says: by it the remains of a build that fails are found.
+	// Files are the context of the build, by their names: all in one folder. "Dockerfile" has one stage, which begins with the
+	// argument BASE, the image to derive from.
 	Files map[string]string
 	// Describe says what the container for this order is to be, of the derived image that the order names.
 	Describe func(Order) Spec
@@ -27,7 +26,7 @@ const (
 	LabelPrimed       = "roboco.sandbox.primed"        // the ID of the image that it was derived from
 	LabelPrimedRecipe = "roboco.sandbox.primed.recipe" // of Primed.Recipe
 	LabelPrimedBase   = "roboco.sandbox.primed.base"   // the name that the base had
-	LabelDerivation   = "roboco.sandbox.derivation"    // one build's own, on every step's image and container
+	LabelDerivation   = "roboco.sandbox.derivation"    // a word of one build alone, on every step's image and container
 )
 
 // LabelImage names the engine's own image on a container of a derived one: a runtime reports it as Container.Image.
@@ -50,6 +49,21 @@ type Derivation struct {
 	Labels map[string]string
 	// Files are the context, as in Primed.
 	Files map[string]string
+}
+
+// Marked is the Dockerfile with LabelDerivation as its first step, so that every image and container of the build carries
+// it: by it the remains of a build that fails are found. images/build.sh does the same.
+func (d Derivation) Marked(word string) string {
+	var out strings.Builder
+	marked := false
+	for line := range strings.Lines(d.Files["Dockerfile"]) {
+		out.WriteString(line)
+		if !marked && strings.HasPrefix(line, "FROM ") {
+			out.WriteString("LABEL " + LabelDerivation + "=" + word + "\n")
+			marked = true
+		}
+	}
+	return out.String()
 }
 
 // Recipe is a hash of the files, 16 hex characters; images/build.sh computes the same.

@@ -204,7 +204,9 @@ primed() {
     return 0
   fi
   say "$base" "priming"
-  if docker build --network none --tag "$image" --build-arg "BASE=$base" --build-arg "DERIVATION=images-$$-$RANDOM" \
+  # The label on the first step is what a worker finds its own builds by.
+  if sed "/^FROM /a LABEL roboco.sandbox.derivation=images-$$-$RANDOM" "$context/Dockerfile" |
+    docker build --network none --file - --tag "$image" --build-arg "BASE=$base" \
     --label "roboco.sandbox.primed=$id" --label "roboco.sandbox.primed.recipe=$recipe" \
     --label "roboco.sandbox.primed.base=$base" "$context" >"$work/primed-$short.log" 2>&1; then
     say "$base" "primed"

@@ -34,14 +34,16 @@ const (
 // Derive builds an image, without a network, on one that is there, and gives it its tag when it is whole. ctx limits it. On an
 // error, which tells the last lines of the build, no container, volume or image of it is left.
 func (r *Runtime) Derive(ctx context.Context, d engines.Derivation) error {
-	files, err := archive(d.Files)
+	word := uuid.NewString()
+	marked := maps.Clone(d.Files)
+	marked["Dockerfile"] = d.Marked(word)
+	files, err := archive(marked)
 	if err != nil {
 		return fmt.Errorf("derive %s: %w", d.Tag, err)
 	}
-	word := uuid.NewString()
 	err = r.build(ctx, word, build.ImageBuildOptions{
 		Version: build.BuilderV1, Tags: []string{d.Tag}, Labels: d.Labels, Context: bytes.NewReader(files),
-		BuildArgs:   map[string]*string{"BASE": &d.Base, "DERIVATION": &word},
+		BuildArgs:   map[string]*string{"BASE": &d.Base},
 		NetworkMode: "none", Remove: true, ForceRemove: true,
 		CPUShares: deriveShares, CPUPeriod: derivePeriod, CPUQuota: deriveQuota,
 	})

@@ -25,8 +25,7 @@ func (b bench) derivation(t *testing.T, base string, run string) engines.Derivat
 	id, err := b.ImageID(t.Context(), base)
 	require.NoError(t, err)
 	file := strings.Join([]string{
-		"ARG BASE", "FROM ${BASE}", "ARG DERIVATION", "LABEL roboco.sandbox.derivation=${DERIVATION}", "LABEL sandboxd.test=" + b.prefix,
-		"COPY note /note", "RUN " + run,
+		"ARG BASE", "FROM ${BASE}", "LABEL sandboxd.test=" + b.prefix, "COPY note /note", "RUN " + run,
 	}, "\n")
 	d := engines.Derivation{
 		Base: id, Tag: engines.PrimedName + ":" + b.prefix, Files: map[string]string{"Dockerfile": file, "note": "kept"},
@@ -50,12 +49,16 @@ func (b bench) dropDerived(t *testing.T) {
 	}
 }
 
-// images are all that carry the test's label, every step's too.
+// images are all that carry the test's label, every step's too, and whatever stands on the image with volumes, with which
+// nothing else is built.
 func (b bench) images(t *testing.T) []image.Summary {
 	t.Helper()
-	all, err := b.api.ImageList(context.WithoutCancel(t.Context()), image.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "sandboxd.test="+b.prefix))})
+	ctx := context.WithoutCancel(t.Context())
+	base, err := b.ImageID(ctx, volumeImage())
 	require.NoError(t, err)
-	return all
+	all, err := b.api.ImageList(ctx, image.ListOptions{All: true})
+	require.NoError(t, err)
+	return slices.DeleteFunc(all, func(i image.Summary) bool { return i.ParentID != base && i.Labels["sandboxd.test"] != b.prefix })
 }
 
 func (b bench) builders(t *testing.T) []container.Summary {

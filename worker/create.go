@@ -31,13 +31,9 @@ func (r *run) create(ctx context.Context, e engines.Engine, name string, feature
 	defer leave()
 	r.tell(ctx, events.Progress{Stage: events.StageCreating, Engine: e.Name})
 	t := time.Now()
-	id, err := r.w.cfg.Runtime.Create(ctx, l)
-	if errors.Is(err, engines.ErrNotFound) && r.w.primer.forget(l.Image) { // it was removed since it was looked up
-		l = r.launch(ctx, e, name, features, old != nil)
-		id, err = r.w.cfg.Runtime.Create(ctx, l)
-	}
+	id, l, err := r.w.create(ctx, e, features, l)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", l.Name, err)
+		return err
 	}
 	r.own(id, e.Name)
 	r.counted(l.Memory)
@@ -85,6 +81,20 @@ func (w *Worker) launch(ctx context.Context, e engines.Engine, name string, feat
 		Name: name, Labels: labels, Network: w.cfg.Network,
 		Memory: w.cfg.Memory, NanoCPUs: w.cfg.NanoCPUs, Pids: w.cfg.Pids, Loopback: w.cfg.Loopback,
 	}
+}
+
+// create makes a container as launch has described it, and returns what it then is: where the primed image was removed since it
+// was looked up, it is a plain one.
+func (w *Worker) create(ctx context.Context, e engines.Engine, features []string, l engines.Launch) (id string, _ engines.Launch, err error) {
+	id, err = w.cfg.Runtime.Create(ctx, l)
+	if errors.Is(err, engines.ErrNotFound) && w.primer.forget(l.Image) {
+		l = w.launch(ctx, e, l.Name, features, l.Labels)
+		id, err = w.cfg.Runtime.Create(ctx, l)
+	}
+	if err != nil {
+		return "", l, fmt.Errorf("create %s: %w", l.Name, err)
+	}
+	return id, l, nil
 }
 
 // started counts a start by how it was made.

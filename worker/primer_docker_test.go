@@ -102,7 +102,9 @@ func TestPlainStartOnDocker(t *testing.T) {
 		}
 	})
 	r.worker()
-	r.eventually(2*time.Minute, func() bool { return strings.Contains(log.String(), "image could not be primed; its engine starts plainly") }, "nothing was said")
+	r.eventually(2*time.Minute, func() bool {
+		return strings.Contains(log.String(), "image could not be primed; its engine starts plainly")
+	}, "nothing was said")
 	require.Contains(t, log.String(), "/no/shell")
 	a := r.slug("a")
 	r.project("p", []string{"redis"}, nil)

@@ -178,13 +178,13 @@ func (w *Worker) makeReady(ctx context.Context, s shelf) error {
 	if err := w.spare(ctx, len(w.cfg.Engines)); err != nil {
 		return err
 	}
-	l := w.launch(e, poolPrefix+e.Short+"-"+uuid.NewString()[:8], s.pool.Features, w.poolLabels(s.pool))
+	l := w.launch(ctx, e, poolPrefix+e.Short+"-"+uuid.NewString()[:8], s.pool.Features, w.poolLabels(s.pool))
 	w.pool.nurse(l.Name)
 	defer w.pool.wean(l.Name)
-	id, err := w.cfg.Runtime.Create(ctx, l)
+	id, l, err := w.create(ctx, e, s.pool.Features, l)
 	w.admission.reserve(-w.cfg.Memory) // the engine counts it by now, or it will never be
 	if err != nil {
-		return fmt.Errorf("create %s: %w", l.Name, err)
+		return err
 	}
 	err = w.bringUp(ctx, s, l, id)
 	if err != nil {
@@ -200,7 +200,9 @@ func (w *Worker) bringUp(ctx context.Context, s shelf, l engines.Launch, id stri
 		return fmt.Errorf("start %s: %w", l.Name, err)
 	}
 	silent := proof{w: w, tell: func(context.Context, events.Progress) {}, phase: func(string, time.Time) {}}
+	w.started(s.engine, l)
 	if _, err := silent.prove(ctx, s.engine, id, l, s.pool.Features); err != nil {
+		w.primer.exited(l.Image, err)
 		return err
 	}
 	in, err := w.stock(ctx, s, id)

@@ -71,6 +71,12 @@ type Deriver interface {
 	RemoveDerived(ctx context.Context, id string) error
 }
 
+// Images gets images, and makes some.
+type Images interface {
+	Puller
+	Deriver
+}
+
 // Host describes the machine behind the container engine.
 type Host interface {
 	// EnsureNetwork makes the bridge network where it is absent.
@@ -89,7 +95,6 @@ type Runtime interface {
 	Inspector
 	Remover
 	Watcher
-	Puller
-	Deriver
+	Images
 	Host
 }

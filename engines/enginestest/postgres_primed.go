@@ -29,9 +29,14 @@ func (s suite) nobodyBeforeThePassword(t *testing.T) {
 	b := s.launch(t, s.order(nil), nil)
 	type login struct{ user, password, database string }
 	wrong := []login{
-		{"postgres", "", "postgres"}, {"postgres", "postgres", "postgres"}, {"postgres", b.access.Password, "postgres"},
-		{"postgres", "", "template1"}, {"postgres", b.spec.Env["ROBOCO_SANDBOX_ADMIN_VERIFIER"], "postgres"},
-		{"sandbox", "", "sandbox"}, {"sandbox", b.access.Password, "sandbox"}, {"sandbox", b.access.AdminPassword, "sandbox"},
+		{"postgres", "", "postgres"},
+		{"postgres", "postgres", "postgres"},
+		{"postgres", b.access.Password, "postgres"},
+		{"postgres", "", "template1"},
+		{"postgres", b.spec.Env["ROBOCO_SANDBOX_ADMIN_VERIFIER"], "postgres"},
+		{"sandbox", "", "sandbox"},
+		{"sandbox", b.access.Password, "sandbox"},
+		{"sandbox", b.access.AdminPassword, "sandbox"},
 	}
 	refused := 0 // by a server that was there to refuse
 	try := func() {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +31,7 @@ type crowdFinding struct {
 // crowd lets agents ask for the full set at once. Before and after, it starts as many containers as have to be made for them,
 // plainly: the same images, commands and limits, as many at once as a worker makes, and no question asked of any.
 func (b *bench) crowd(ctx context.Context) error {
-	if _, err := b.at(ctx, coldWay()); err != nil { // what is made of primed images finds them there
+	if _, err := b.at(ctx, primedWay()); err != nil { // what is made of primed images finds them there
 		return err
 	}
 	f := &crowdFinding{agents: b.agents, pooled: pooledSets, outcomes: map[string]int{}}
@@ -67,7 +67,7 @@ func (b *bench) crowd(ctx context.Context) error {
 
 // plain times plain starts of the containers of so many full sets.
 func (b *bench) plain(ctx context.Context, n int) (time.Duration, error) {
-	launches, err := b.remaining(n)
+	launches, err := b.remaining(ctx, n)
 	if err != nil {
 		return 0, err
 	}
@@ -126,7 +126,7 @@ func (f *crowdFinding) meet(ctx context.Context, agents []*caller) {
 }
 
 // remaining are the containers of so many full sets, as a worker would make them.
-func (b *bench) remaining(n int) ([]engines.Launch, error) {
+func (b *bench) remaining(ctx context.Context, n int) ([]engines.Launch, error) {
 	cell := b.cell("bare")
 	var all []engines.Launch
 	for range n {
@@ -134,17 +134,29 @@ func (b *bench) remaining(n int) ([]engines.Launch, error) {
 			if !slices.Contains(fullSet().engines, e.Name) {
 				continue
 			}
-			secret := uuid.NewString()
-			all = append(all, engines.Launch{
-				Spec: e.Describe(engines.Order{Image: e.Image(nil), Memory: memoryLimit, Password: secret, AdminPassword: secret}),
-				Name: "sandboxd-bench-" + uuid.NewString(), Labels: map[string]string{cellLabel: cell},
-			})
+			spec, err := b.spec(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, engines.Launch{Spec: spec, Name: "sandboxd-bench-" + uuid.NewString(), Labels: map[string]string{cellLabel: cell}})
 		}
 	}
-	if len(all) == 0 && n > 0 {
-		return nil, errors.New("no engine is known")
-	}
 	return all, nil
+}
+
+// spec is a container of this engine, primed where it can be.
+func (b *bench) spec(ctx context.Context, e engines.Engine) (engines.Spec, error) {
+	secret := strings.ReplaceAll(uuid.NewString(), "-", "")
+	o := engines.Order{Image: e.Image(nil), Memory: memoryLimit, Password: secret, AdminPassword: secret}
+	if e.Primed == nil {
+		return e.Describe(o), nil
+	}
+	id, err := b.runtime.ImageID(ctx, o.Image)
+	if err != nil {
+		return engines.Spec{}, fmt.Errorf("look at image %s: %w", o.Image, err)
+	}
+	o.Image = e.Derivation(o.Image, id).Tag
+	return e.Primed.Describe(o), nil
 }
 
 // sweepCell removes every container of a cell that nobody serves any more.

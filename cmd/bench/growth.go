@@ -20,7 +20,7 @@ type growthFinding struct {
 
 // growth looks with few sandboxes alive first, then adds to them.
 func (b *bench) growth(ctx context.Context) error {
-	p, err := b.at(ctx, coldWay())
+	p, err := b.at(ctx, primedWay())
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (b *bench) grown(ctx context.Context, visitor *caller, holders []*caller, s
 		}
 		f.hit = append(f.hit, took)
 	}
-	if f.cold, f.release, err = visitor.visits(ctx, b.options.rounds, s, coldWay()); err != nil {
+	if f.cold, f.release, err = visitor.visits(ctx, b.options.rounds, s, primedWay()); err != nil {
 		return f, err
 	}
 	p, err := b.at(ctx, poolWay())

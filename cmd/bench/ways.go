@@ -23,20 +23,13 @@ type way struct {
 
 func ways() []way {
 	return []way{
-		{name: upstream, change: func(*worker.Config) {}},
+		{name: upstream, change: func(c *worker.Config) { c.Unprimed = true }},
+		primedWay(),
 		poolWay(),
 	}
 }
 
-// wayOf gives the way of this name; ok is false where sandboxd cannot go it yet.
-func wayOf(name string) (w way, ok bool) {
-	for _, w := range ways() {
-		if w.name == name {
-			return w, true
-		}
-	}
-	return way{}, false
-}
+func primedWay() way { return way{name: primed, primed: true, change: func(*worker.Config) {}} }
 
 func peerNames() []string { return []string{testcontainers, dockertest, replaced} }
 
@@ -72,12 +65,4 @@ func pooledWay(postgres, redis, mongo int) way {
 			c.Pool[engine] = worker.PoolSize{Floor: n, Ceiling: n}
 		}
 	}}
-}
-
-// coldWay is how a container is made that no pool has.
-func coldWay() way {
-	if w, ok := wayOf(primed); ok {
-		return w
-	}
-	return ways()[0]
 }

@@ -18,7 +18,7 @@ const (
 	// refills are the containers that are made for the pools at once.
 	refills = 2
 	// giveWay is how long a refill waits for requests to have what they are making.
-	giveWay = 5 * time.Second
+	giveWay = 30 * time.Second
 	// The pause after a refill that failed grows from the first to the most.
 	refillFirst, refillMost = time.Second, time.Minute
 )

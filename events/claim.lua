@@ -19,7 +19,7 @@ for i = 16, #KEYS do
     call('LREM', KEYS[i], 0, id)
     if not claimed(id) then
       claim(id, 'epoch', args.epoch, 'born', born, 'task', task, 'project', project, 'owner', owner, 'nonce', args.nonce, 'pool', i - 15)
-      audit_log('claim', 'own', owner, 'ep', args.epoch, 'lease', lease, 'e', args.engine, 'c', id, 'born', born)
+      audit_log('claim', 'own', owner, 'ep', args.epoch, 'lease', lease, 'e', args.engine, 'c', id, 'born', born, 'task', task, 'project', project)
       return { 'OK', id, tostring(i - 15), born, task, project, owner }
     end
   end

@@ -4,4 +4,5 @@ local pool = KEYS[16]
 if claimed(args.id) then return 0 end
 if set_of(call('LRANGE', pool, 0, -1))[args.id] then return 0 end
 call('RPUSH', pool, args.id)
+audit_log('stock', 'e', args.engine, 'c', args.id)
 return 1

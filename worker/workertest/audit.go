@@ -27,7 +27,7 @@ func readMark(values map[string]any) (Mark, error) {
 	f := func(name string) string { s, _ := values[name].(string); return s }
 	m := Mark{
 		Kind: MarkKind(f("k")), Agent: f("a"), ID: f("id"), Type: f("typ") + f("by"), Owner: f("own"), Engine: f("e"), Container: f("c"),
-		Born: f("born"), Epoch: f("ep"), Lease: f("lease"), Request: f("rid"), State: f("st"),
+		Born: f("born"), Epoch: f("ep"), Lease: f("lease"), Request: f("rid"), State: f("st"), Task: f("task"), Project: f("project"),
 	}
 	var err error
 	if m.At, err = strconv.ParseInt(f("us"), 10, 64); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
+	"github.com/roboco/sandboxd/worker"
 )
 
 // Mode says which faults happen.
@@ -32,8 +33,10 @@ type Options struct {
 	Workers  int           // 6
 	Agents   int           // 24
 	Gap      time.Duration // the longest pause between two faults; 100 ms
-	Redis    RedisServer   // of this run alone; it is emptied first
-	Log      zerolog.Logger
+	// Pool is how many ready containers the workers keep, by engine; none by default.
+	Pool  map[string]worker.PoolSize
+	Redis RedisServer // of this run alone; it is emptied first
+	Log   zerolog.Logger
 }
 
 // Scaled-down times of a run.
@@ -43,6 +46,7 @@ const (
 	claimIdle  = 700 * time.Millisecond
 	recordTTL  = 8 * time.Second
 	grace      = 1500 * time.Millisecond
+	poolTick   = 50 * time.Millisecond
 	accept     = 4 * time.Second
 	resendIn   = 3 * time.Second
 	quietLimit = 60 * time.Second
@@ -119,6 +123,7 @@ func Chaos(ctx context.Context, o Options) (Report, error) {
 	}
 	c.settle(ctx)
 	c.shutdown()
+	c.poolsAreGone()
 	return c.report(ctx)
 }
 
@@ -162,6 +167,15 @@ func (o Options) withDefaults() Options {
 		o.Gap = 100 * time.Millisecond
 	}
 	return o
+}
+
+// ceilings are how many ready containers there may be, by engine.
+func (o Options) ceilings() map[string]int {
+	most := map[string]int{}
+	for engine, size := range o.Pool {
+		most[engine] = size.Ceiling
+	}
+	return most
 }
 
 // furnish makes what there is before anybody asks: an empty Redis, projects, a stranger under one of our names.

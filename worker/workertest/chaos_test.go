@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"github.com/roboco/sandboxd/worker"
 )
 
 // TestChaos is the protocol under faults, on a real Redis: nothing may be violated. The seeds are fixed, so that two runs have the
@@ -21,11 +23,17 @@ func TestChaos(t *testing.T) {
 	for _, mode := range []Mode{Kill, Flush} {
 		t.Run(string(mode), func(t *testing.T) {
 			log, shown := chaosLog(t)
-			r, err := Chaos(t.Context(), Options{Seed: 1, Mode: mode, Duration: 20 * time.Second, Redis: testRedis(t), Log: log})
+			two := worker.PoolSize{Floor: 2, Ceiling: 2}
+			r, err := Chaos(t.Context(), Options{
+				Seed: 1, Mode: mode, Duration: 20 * time.Second, Redis: testRedis(t), Log: log,
+				Pool: map[string]worker.PoolSize{"redis": two, "postgres": two, "mongo": two},
+			})
 			require.NoError(t, err)
 			t.Log(r)
 			require.Positive(t, r.States["ok"], "nothing was answered")
 			require.Positive(t, r.Counts["fault: worker killed"])
+			require.Positive(t, r.Marks[string(MarkClaim)], "nothing was claimed from a pool")
+			require.Positive(t, r.Marks[string(MarkRetire)], "no pool was drained")
 			require.Empty(t, r.Violations, "the workers' log: %s", shown)
 		})
 	}

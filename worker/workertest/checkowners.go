@@ -93,8 +93,9 @@ func (p *Past) mayGoAfterFlush(r *recording, l Life) bool {
 		return true
 	}
 	if l.Owner == events.OwnerLease {
+		began := max(l.Created, l.Claimed) // for this agent
 		for _, o := range p.Truth.Owners { // a container came: the lease has yielded
-			if o.Agent == l.Agent && l.Created-3_000_000 < o.Up && o.Up <= at {
+			if o.Agent == l.Agent && began-3_000_000 < o.Up && o.Up <= at {
 				return true
 			}
 		}

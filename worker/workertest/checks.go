@@ -12,9 +12,9 @@ func checkWatermarkGrows(p *Past, m Mark) {
 	}
 }
 
-// I3: a beat, a record comes from the holder of the lease.
+// I3: a beat, a record, a claim comes from the holder of the lease.
 func checkLeaseHolder(p *Past, m Mark) {
-	if (m.Kind == MarkBeat || m.Kind == MarkRecord) && m.Epoch != m.Lease {
+	if (m.Kind == MarkBeat || m.Kind == MarkRecord || m.Kind == MarkClaim) && m.Epoch != m.Lease {
 		p.bad("I3", "%s: %s by epoch %q under the lease of %q", m.Agent, m.Kind, m.Epoch, m.Lease)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 )
 
 // The made-up world of these histories: times are in seconds after zero, stream IDs have them as milliseconds.
@@ -24,6 +25,7 @@ func world(change func(*Past)) *Past {
 				"c1":    {ID: "c1", Agent: "a", Engine: "pg", Task: "t1", Owner: "k1", Born: "1000-0", Created: sec, Ours: true},
 				"c2":    {ID: "c2", Agent: "a", Engine: "pg", Task: "t1", Owner: "k1", Born: "2000-0", Created: 2 * sec, Ours: true},
 				"c3":    {ID: "c3", Agent: "a", Engine: "pg", Task: "t1", Owner: "k2", Born: "2000-0", Created: 2 * sec, Ours: true},
+				"p1":    {ID: "p1", Engine: "pg", Created: sec / 2, Ours: true, Pooled: true},
 				"other": {ID: "other", Agent: "b", Engine: "pg", Task: "t1", Owner: "k9", Born: "1000-0", Created: sec, Ours: true},
 			},
 			Owners: map[string]OwnerLife{"k1": {Agent: "a", Seq: 1, Up: 1}, "k2": {Agent: "a", Seq: 2, Up: 10 * sec}},
@@ -56,6 +58,28 @@ func replied(at int64, rid, born string, ids ...string) Mark {
 
 func requested(rid string) Mark {
 	return Mark{Kind: MarkRequest, Agent: "a", At: sec / 2, Request: rid, Born: "500-0"}
+}
+
+// claimedAt takes the ready container p1 for an agent and its owner.
+func claimedAt(at int64, agent, owner string) Mark {
+	return Mark{
+		Kind: MarkClaim, Agent: agent, Engine: "pg", At: at * sec, Container: "p1", Born: "1000-0", Owner: owner, Epoch: "5", Lease: "5", Task: "t1",
+	}
+}
+
+func adopted(at int64, agent string) Mark {
+	return Mark{Kind: MarkAdopt, Agent: agent, Engine: "pg", At: at * sec, Container: "p1", Born: "1000-0", Owner: "k1"}
+}
+
+// stored lets the durable store know that p1 was claimed.
+func stored(agent, owner string) func(*Past) {
+	return func(p *Past) {
+		p.Stored = map[string]state.Claim{"p1": {ContainerID: "p1", Agent: agent, Engine: "pg", Owner: owner, Task: "t1", Born: "1000-0", Epoch: "5"}}
+	}
+}
+
+func retiredAt(at int64) Mark {
+	return Mark{Kind: MarkRetire, Engine: "pg", At: at * sec, Container: "p1"}
 }
 
 func endedAt(at int64, id string) Mark {
@@ -145,6 +169,38 @@ func TestChecks(t *testing.T) {
 		{"H8", "died after the check", func(p *Past) { p.set("c1", func(l *Life) { l.Died = 3*sec - 100 }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, false},
 		{"H8", "dying before the check", func(p *Past) { p.set("c1", func(l *Life) { l.Dying, l.Died = 2*sec, 3*sec-100 }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, false},
 		{"H8", "dead before the check", func(p *Past) { p.set("c1", func(l *Life) { l.Died = 2 * sec }) }, []Mark{recorded(1, "c1", "1000-0"), replied(3, "r1", "2000-0", "c1")}, true},
+
+		{"P1", "claimed once", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, false},
+		{"P1", "claimed by two", nil, []Mark{claimedAt(1, "a", "k1"), claimedAt(2, "b", "k9")}, true},
+		{"P1", "claimed twice by one", nil, []Mark{claimedAt(1, "a", "k1"), claimedAt(2, "a", "k1")}, true},
+		{"P1", "a flush swallowed the claim", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: sec}, claimedAt(2, "b", "k9")}, false},
+		{"P1", "adopted, then claimed", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: sec}, adopted(2, "a"), claimedAt(3, "b", "k9")}, true},
+		{"P1", "retired, then claimed", nil, []Mark{retiredAt(1), claimedAt(2, "a", "k1")}, true},
+		{"P1", "retired before a flush", nil, []Mark{retiredAt(1), {Kind: MarkFlush, At: sec}, claimedAt(2, "a", "k1")}, false},
+		{"P1", "what is of no pool", func(p *Past) { p.set("p1", func(l *Life) { l.Pooled = false }) }, []Mark{claimedAt(1, "a", "k1")}, true},
+		{"P1", "of another engine", func(p *Past) { p.set("p1", func(l *Life) { l.Engine = "redis" }) }, []Mark{claimedAt(1, "a", "k1")}, true},
+		{"I3", "claimed without the lease", nil, []Mark{func() Mark { m := claimedAt(1, "a", "k1"); m.Lease = "6"; return m }()}, true},
+
+		{"P2", "recorded as claimed", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, false},
+		{"P2", "recorded and not claimed", nil, []Mark{recorded(2, "p1", "1000-0")}, true},
+		{"P2", "claimed by another", nil, []Mark{claimedAt(1, "b", "k9"), recorded(2, "p1", "1000-0")}, true},
+		{"P2", "adopted by its claim", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: sec}, adopted(2, "a"), recorded(3, "p1", "1000-0")}, false},
+		{"P2", "recorded after its claim was forgotten", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: sec}, recorded(2, "p1", "1000-0")}, true},
+		{"P2", "adopted by another", nil, []Mark{claimedAt(1, "b", "k9"), {Kind: MarkFlush, At: sec}, adopted(2, "a")}, true},
+
+		{"P3", "what was recorded is claimed after a flush", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, true},
+		{"P3", "what was handed out is claimed after a flush", nil, []Mark{replied(2, "r1", "1000-0", "p1"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, true},
+		{"P3", "nobody had it", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, false},
+
+		// What was born in a pool is judged by its claim.
+		{"H1", "recorded for its claimer", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, false},
+		{"H1", "recorded for another than the store says", stored("b", "k9"), []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, true},
+		{"H10", "claimed for its owner", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, false},
+		{"H10", "claimed for another owner", nil, []Mark{claimedAt(1, "a", "k2"), recorded(2, "p1", "1000-0")}, true},
+		{"H2", "nobody's goes at any time", func(p *Past) { p.set("p1", func(l *Life) { l.Removed = sec }) }, []Mark{retiredAt(1)}, false},
+		{"H2", "a claimed one goes without a reason", func(p *Past) { p.set("p1", func(l *Life) { l.Removed = 3 * sec }) }, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, true},
+		{"I5", "revoked for one whose claim does not count", stored("a", "k1"), []Mark{{Kind: MarkRevoke, Agent: "b", At: sec, Container: "p1"}, claimedAt(2, "a", "k1"), recorded(3, "p1", "1000-0")}, false},
+		{"I5", "a claimed one was revoked", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkRevoke, Agent: "a", At: sec, Container: "p1"}, recorded(3, "p1", "1000-0")}, true},
 
 		{"H10", "recorded for its owner", nil, []Mark{recorded(1, "c1", "1000-0")}, false},
 		{"H10", "recorded for another", nil, []Mark{recorded(1, "c3", "2000-0")}, true},

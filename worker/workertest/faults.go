@@ -12,8 +12,12 @@ func (c *chaos) faults(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Duration)
 	defer cancel()
 	for wait(ctx, c.dice.Between(20*time.Millisecond, 20*time.Millisecond+c.o.Gap)) {
-		if c.o.Mode != Calm {
-			c.fault(ctx)
+		if c.o.Mode == Calm {
+			continue
+		}
+		c.fault(ctx)
+		if len(c.o.Pool) > 0 && c.dice.Once(4) {
+			c.poolFault(ctx)
 		}
 	}
 }

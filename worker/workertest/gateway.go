@@ -200,8 +200,8 @@ func (c *chaos) checkHanded(slug, project string, q events.Requested, r events.R
 		if !slices.Contains(asked, engine) {
 			c.facts.bad("H9", "request %s was answered with %s, which it did not ask for", q.RequestID, engine)
 		}
-		if whose := c.sim.Owner(PasswordIn(got.Payload)); whose != slug {
-			c.facts.bad("H5", "request %s of %s was answered with credentials of %q", q.RequestID, slug, whose)
+		if !c.sim.OwnedBy(PasswordIn(got.Payload), slug) {
+			c.facts.bad("H5", "request %s of %s was answered with another's credentials of %s", q.RequestID, slug, engine)
 		}
 	}
 }

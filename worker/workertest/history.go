@@ -3,6 +3,8 @@ package workertest
 import (
 	"fmt"
 	"slices"
+
+	"github.com/roboco/sandboxd/state"
 )
 
 // Violation is one breach of the protocol that a check has seen.
@@ -28,6 +30,9 @@ type recording struct {
 
 type slot struct{ agent, engine string }
 
+// taken is a claim of a container.
+type taken struct{ agent, id string }
+
 type ended struct {
 	id, typ string
 	at      int64
@@ -45,6 +50,8 @@ type Past struct {
 	Asked map[string]Asked // by request ID
 	TTL   int64            // of a record, microseconds
 	Tasks map[string][]Worked
+	// Stored is what the durable store knows of claims, by container ID.
+	Stored map[string]state.Claim
 
 	recs    map[string]*recording // by container ID
 	current map[slot]*recording   // what is recorded now
@@ -56,6 +63,10 @@ type Past struct {
 	states  map[string]string     // by request ID: the first terminal state of this life of Redis
 	waiting map[string]Mark       // by request ID: published in this life of Redis, and not answered yet
 	known   map[string]bool       // request IDs that were published in this life of Redis
+	claims  map[string]Mark       // by container ID: the claim that this life of Redis knows
+	retired map[string]bool       // container IDs that were retired in this life of Redis
+	claimed map[taken]bool        // what was ever claimed by whom
+	used    map[string]string     // by container ID: the agent that it was recorded for or handed to, ever
 	flushed int64                 // when Redis was last emptied; 0 = never
 
 	counts map[string]int
@@ -71,6 +82,8 @@ func (p *Past) bad(check, format string, args ...any) {
 func (p *Past) Judge(marks []Mark) (found []Violation, counts map[string]int) {
 	p.recs, p.current = map[string]*recording{}, map[slot]*recording{}
 	p.ends, p.left, p.revoked = map[string][]ended{}, map[string][]ended{}, map[string]int64{}
+	p.claimed, p.used = map[taken]bool{}, map[string]string{}
+	p.Truth.Attribute(marks, p.Stored)
 	p.counts = map[string]int{}
 	p.forget(0)
 	for _, m := range marks {
@@ -93,6 +106,7 @@ func markChecks() []func(*Past, Mark) {
 		checkRecordedAlive, checkRecordedAfterEnd, checkSuperseded, checkStruck,
 		checkOneReply, checkReplyRecorded, checkReplyYoung, checkReplyTask, checkReplyAlive,
 		checkPublishedOnce, checkRecordedOwner, checkReplyOwner, checkLeft, checkStale, checkNotRecordedWhenRevoked,
+		checkClaimedOnce, checkClaimedReady, checkClaimedUnused, checkRecordedClaimed,
 	}
 }
 
@@ -102,6 +116,7 @@ func endChecks() []func(*Past) { return []func(*Past){checkRemovals, checkAllAns
 func (p *Past) forget(at int64) {
 	p.newest, p.epochs, p.states = map[string]string{}, map[string]string{}, map[string]string{}
 	p.waiting, p.known = map[string]Mark{}, map[string]bool{}
+	p.claims, p.retired = map[string]Mark{}, map[string]bool{}
 	p.current = map[slot]*recording{}
 	p.flushed = at
 }
@@ -134,15 +149,26 @@ func (p *Past) apply(m Mark) {
 	case MarkStrike:
 		delete(p.current, slot{m.Agent, m.Engine})
 	case MarkRevoke:
-		if p.revoked[m.Container] == 0 {
-			p.revoked[m.Container] = m.At
-		}
+		p.revoke(m)
 	case MarkRecord, MarkAdopt:
 		p.record(m)
 	case MarkRequest:
 		p.waiting[m.Request], p.known[m.Request] = m, true
 	case MarkReply:
 		p.reply(m)
+	case MarkClaim:
+		p.claims[m.Container], p.claimed[taken{m.Agent, m.Container}] = m, true
+	case MarkRetire:
+		p.retired[m.Container] = true
+	}
+}
+
+// revoke takes a verdict into the past. One over a container of a pool counts for who asked: a claim that the durable store does
+// not know may be another's.
+func (p *Past) revoke(m Mark) {
+	l := p.Truth.Lives[m.Container]
+	if p.revoked[m.Container] == 0 && (!l.Pooled || l.Agent == m.Agent) {
+		p.revoked[m.Container] = m.At
 	}
 }
 
@@ -176,6 +202,10 @@ func (p *Past) record(m Mark) {
 		p.recs[m.Container] = r
 	}
 	r.features, r.last, r.next = m.Features, m.At, 0
+	p.used[m.Container] = m.Agent
+	if m.Kind == MarkAdopt && p.Truth.Lives[m.Container].Pooled {
+		p.claims[m.Container] = m
+	}
 	p.current[s] = r
 	p.slide(m.Agent, m.At)
 }
@@ -188,6 +218,9 @@ func (p *Past) reply(m Mark) {
 	p.counts["reply "+m.State]++
 	if m.State == "ok" && len(m.Handed) > 0 {
 		p.slide(m.Agent, m.At)
+		for _, id := range m.Handed {
+			p.used[id] = m.Agent
+		}
 	}
 }
 

@@ -22,6 +22,10 @@ const (
 	MarkReply  MarkKind = "reply"  // a terminal reply was written
 
 	MarkRequest MarkKind = "request" // a request was published
+
+	MarkStock  MarkKind = "stock"  // a ready container was put into its pool
+	MarkClaim  MarkKind = "claim"  // an agent's run took one
+	MarkRetire MarkKind = "retire" // one that nobody had claimed was given up for ever
 )
 
 // Mark is one entry of the audit stream. The scripts write it, so marks stand in the order in which things happened.
@@ -39,6 +43,8 @@ type Mark struct {
 	Born         string // of the container, or of the reply's request
 	Epoch, Lease string // the epoch of who acts, and the one that holds the lease
 	Features     []string
+
+	Task, Project string // of a claim
 
 	Request string
 	State   string

@@ -51,7 +51,11 @@ func (c *chaos) report(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("chaos: %w", err)
 	}
 	truth := c.sim.Truth()
-	past := Past{Truth: truth, Asked: f.asked, TTL: recordTTL.Microseconds(), Tasks: f.tasks}
+	claims, err := c.store.Claims(ctx, truth.Pooled())
+	if err != nil {
+		return Report{}, fmt.Errorf("chaos: read the claims: %w", err)
+	}
+	past := Past{Truth: truth, Asked: f.asked, TTL: recordTTL.Microseconds(), Tasks: f.tasks, Stored: claims}
 	found, counts := past.Judge(marks)
 	found = append(slices.Clone(f.found), found...)
 	if f.anew > 0 && c.o.Mode != Flush {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 )
 
 // Rest is everything as it stands when nothing is under way any more.
@@ -21,6 +22,11 @@ type Rest struct {
 	Truth      Truth
 	Stranger   string // ID of the container that is none of ours
 
+	Claims   map[string]events.Claim // what containers of a pool were claimed for, by ID, as workers see it
+	Stored   map[string]state.Claim  // likewise, as the durable store has it
+	Pools    map[string][]string     // the IDs that stand in each pool, by its key
+	Ceilings map[string]int          // how many ready containers a host may have at most, by engine
+
 	Queued, Pending      int64 // entries of the work stream, and of its pending list
 	DeadLetters, Garbage int64 // dead letters, and undecodable entries that were sent
 	Consumers, Workers   int   // consumers of the group, and workers that live
@@ -31,7 +37,7 @@ type Rest struct {
 func restChecks() []func(Rest, func(check, format string, args ...any)) {
 	return []func(Rest, func(string, string, ...any)){
 		restDrained, restContainersRecorded, restNames, restOutlivedEnd, restRecordsAlive, restConsumers, restStranger,
-		restCredentials, restDeadLetters, restOwners, restOneTerminal,
+		restCredentials, restDeadLetters, restOwners, restOneTerminal, restClaims, restIdle, restPools,
 	}
 }
 
@@ -46,13 +52,25 @@ func (r Rest) Judge() []Violation {
 	return found
 }
 
-// ours gives the sandbox containers.
-func (r Rest) ours() []engines.Container {
-	return slices.DeleteFunc(slices.Clone(r.Containers), func(c engines.Container) bool { return c.Labels[labelOurs] == "" })
+// sandbox is a container that is somebody's.
+type sandbox struct {
+	engines.Container
+	agent, engine, born, owner string
 }
 
-func agentOf(c engines.Container) string {
-	return strings.TrimPrefix(c.Labels[labelOwner], agentPrefix)
+// sandboxes gives the containers that are somebody's, by their labels, or, where they were born in a pool, by their claims.
+func (r Rest) sandboxes() (all []sandbox) {
+	for _, c := range r.Containers {
+		claim := r.Claims[c.ID]
+		switch {
+		case c.Labels[labelOurs] == "":
+		case c.Labels[labelPool] == "":
+			all = append(all, sandbox{c, strings.TrimPrefix(c.Labels[labelOwner], agentPrefix), c.Labels[labelEngine], c.Labels[labelBorn], c.Labels[labelOwnerID]})
+		case claim.Slug != "":
+			all = append(all, sandbox{c, claim.Slug, c.Labels[labelEngine], claim.Born, claim.Tenancy.Owner})
+		}
+	}
+	return all
 }
 
 // L2: the stream and its pending list are empty.
@@ -64,8 +82,8 @@ func restDrained(r Rest, bad func(string, string, ...any)) {
 
 // R1: every container is recorded, with its password.
 func restContainersRecorded(r Rest, bad func(string, string, ...any)) {
-	for _, c := range r.ours() {
-		e, ok := r.Records[agentOf(c)].Engines[c.Labels[labelEngine]]
+	for _, c := range r.sandboxes() {
+		e, ok := r.Records[c.agent].Engines[c.engine]
 		switch {
 		case !ok || e.ID != c.ID:
 			bad("R1", "%s (%s) is not recorded; the record has %q", c.Name, short(c.ID), short(e.ID))
@@ -77,8 +95,8 @@ func restContainersRecorded(r Rest, bad func(string, string, ...any)) {
 
 // R2: every container bears its name.
 func restNames(r Rest, bad func(string, string, ...any)) {
-	for _, c := range r.ours() {
-		if want := r.Names(c.Labels[labelEngine], agentOf(c)); c.Name != want {
+	for _, c := range r.sandboxes() {
+		if want := r.Names(c.engine, c.agent); c.Name != want {
 			bad("R2", "%s is called %s, not %s", short(c.ID), c.Name, want)
 		}
 	}
@@ -86,9 +104,9 @@ func restNames(r Rest, bad func(string, string, ...any)) {
 
 // R3: nothing has outlived an end.
 func restOutlivedEnd(r Rest, bad func(string, string, ...any)) {
-	for _, c := range r.ours() {
-		if e := r.Agents[agentOf(c)].Ended; e != "" && !before(e, c.Labels[labelBorn]) {
-			bad("R3", "%s born %s lives, ended %s", c.Name, c.Labels[labelBorn], e)
+	for _, c := range r.sandboxes() {
+		if e := r.Agents[c.agent].Ended; e != "" && !before(e, c.born) {
+			bad("R3", "%s born %s lives, ended %s", c.Name, c.born, e)
 		}
 	}
 }
@@ -142,9 +160,9 @@ func restDeadLetters(r Rest, bad func(string, string, ...any)) {
 
 // R10: nothing has outlived its owner.
 func restOwners(r Rest, bad func(string, string, ...any)) {
-	for _, c := range r.ours() {
-		if own := c.Labels[labelOwnerID]; own != r.Owners[agentOf(c)] {
-			bad("R10", "%s of %s lives, the owner is %q now", c.Name, own, r.Owners[agentOf(c)])
+	for _, c := range r.sandboxes() {
+		if c.owner != r.Owners[c.agent] {
+			bad("R10", "%s of %s lives, the owner is %q now", c.Name, c.owner, r.Owners[c.agent])
 		}
 	}
 }

@@ -32,6 +32,8 @@ type Sight struct {
 	Agents []string
 	// OwnerOf is the owner of an agent that lives, or "": the truth.
 	OwnerOf func(slug string) string
+	// Store is the durable store, as far as it knows of claims.
+	Store Claims
 }
 
 // Records reads every record by slug, credentials and all.
@@ -156,7 +158,8 @@ func (c *chaos) rest(ctx context.Context) (Rest, error) {
 	for i := range c.o.Agents {
 		agents = append(agents, slugOf(i))
 	}
-	r, err := Sight{Bus: c.bus, Redis: c.adm, Cell: cell, Agents: agents, OwnerOf: c.sim.AgentOwner}.Rest(ctx)
+	sight := Sight{Bus: c.bus, Redis: c.adm, Cell: cell, Agents: agents, OwnerOf: c.sim.AgentOwner, Store: c.store}
+	r, err := sight.Rest(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -167,6 +170,6 @@ func (c *chaos) rest(ctx context.Context) (Rest, error) {
 	r.Workers = len(c.live)
 	c.mu.Unlock()
 	r.Names, r.Stranger, r.LettersMayDiffer = c.nameOf, c.stranger, c.o.Mode == Flush
-	r.Containers, r.Truth = c.sim.Containers(), c.sim.Truth()
-	return r, nil
+	r.Containers, r.Truth, r.Ceilings = c.sim.Containers(), c.sim.Truth(), c.o.ceilings()
+	return r, sight.Pools(ctx, &r)
 }

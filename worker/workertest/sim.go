@@ -23,6 +23,7 @@ const (
 	labelProject = "roboco.sandbox.project"
 	labelTask    = "roboco.sandbox.task"
 	labelOwnerID = "roboco.sandbox.owner-id"
+	labelPool    = "roboco.sandbox.pool" // born for nobody, in a pool
 )
 
 // agentPrefix begins the name of every agent's own container.

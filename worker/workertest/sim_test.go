@@ -95,7 +95,8 @@ func TestSimLives(t *testing.T) {
 	require.NotZero(t, l.Died)
 	require.Equal(t, l.Died, l.Gone())
 	require.GreaterOrEqual(t, l.Removed, l.Died)
-	require.Equal(t, "a", s.Owner("pw-x"))
+	require.True(t, s.OwnedBy("pw-x", "a"))
+	require.False(t, s.OwnedBy("pw-x", "b"))
 }
 
 func TestSimServers(t *testing.T) {

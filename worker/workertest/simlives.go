@@ -1,6 +1,8 @@
 package workertest
 
 import (
+	"strings"
+
 	"github.com/roboco/sandboxd/engines"
 )
 
@@ -123,11 +125,20 @@ func (s *Sim) Pause(id string, paused bool) bool {
 
 // KillOne ends one running sandbox container out of band, as the dice say; false when there is none.
 func (s *Sim) KillOne(d *Dice) bool {
+	return s.killOne(d, func(b *box) bool { return b.Labels[labelOurs] != "" })
+}
+
+// KillIdle does so to one that waits in a pool.
+func (s *Sim) KillIdle(d *Dice) bool {
+	return s.killOne(d, func(b *box) bool { return strings.HasPrefix(b.Name, poolPrefix) })
+}
+
+func (s *Sim) killOne(d *Dice, which func(*box) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var live []*box
 	for _, b := range s.inOrder() {
-		if b.Running && b.Labels[labelOurs] != "" {
+		if b.Running && which(b) {
 			live = append(live, b)
 		}
 	}
@@ -163,12 +174,11 @@ func (s *Sim) Containers() []engines.Container {
 	return out
 }
 
-// Owner is the agent whose container was born with this password, or "".
-func (s *Sim) Owner(password string) string {
+// OwnedBy says that the container which was born with this password is the agent's: by its label, or, where it was born in a
+// pool, by a name that it has borne. Every pooled container that is handed out bears its agent's name by then.
+func (s *Sim) OwnedBy(password, slug string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if password == "" {
-		return ""
-	}
-	return s.truth.byPassword[password]
+	l := s.truth.lives[s.truth.byPassword[password]]
+	return password != "" && l != nil && l.OwnedBy(slug)
 }

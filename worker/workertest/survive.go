@@ -35,8 +35,9 @@ func (c *chaos) survive(ctx context.Context) error {
 }
 
 func (c *chaos) living(slug, engine string) (n int) {
+	truth := c.sim.Truth()
 	for _, b := range c.sim.Containers() {
-		if agentOf(b) == slug && b.Labels[labelEngine] == engine && b.Running {
+		if truth.Lives[b.ID].OwnedBy(slug) && b.Labels[labelEngine] == engine && b.Running {
 			n++
 		}
 	}

@@ -11,10 +11,13 @@ import (
 // Life is what became of one container. Times are microseconds since 1970; 0 = it did not happen.
 type Life struct {
 	ID, Name                                    string // Name as it was last
-	Ours                                        bool   // carries our label
+	Names                                       []string
+	Ours                                        bool // carries our label
+	Pooled                                      bool // born in a pool: whose it is, and the tenancy, are those of its claim
 	Agent, Engine                               string
 	Task, Project, Owner, Born, Epoch, Password string
 	Created                                     int64
+	Claimed                                     int64 // 0: never, or it is not of a pool
 	Removed                                     int64 // by whoever uses the Runtime
 	Died                                        int64 // out of band, the first time: by then it was dead
 	Dying                                       int64 // where it is not known to the moment when it died: until then it was alive
@@ -83,7 +86,7 @@ func (s *Sim) Truth() Truth {
 	t := Truth{Lives: make(map[string]Life, len(s.truth.lives)), Owners: make(map[string]OwnerLife, len(s.truth.owners))}
 	for id, l := range s.truth.lives {
 		c := *l
-		c.Looks = slices.Clone(l.Looks)
+		c.Looks, c.Names = slices.Clone(l.Looks), slices.Clone(l.Names)
 		t.Lives[id] = c
 	}
 	for name, o := range s.truth.owners {
@@ -96,7 +99,7 @@ func (s *Sim) Truth() Truth {
 type truth struct {
 	lives      map[string]*Life
 	owners     map[string]*OwnerLife
-	byPassword map[string]string // password -> agent
+	byPassword map[string]string // password -> container ID
 }
 
 func newTruth() truth {
@@ -107,15 +110,15 @@ func micros() int64 { return time.Now().UnixMicro() }
 
 func (t truth) created(b *box) {
 	l := b.Labels
-	t.byPassword[b.Env[engines.EnvPassword]] = strings.TrimPrefix(l[labelOwner], agentPrefix)
+	t.byPassword[b.Env[engines.EnvPassword]] = b.ID
 	t.lives[b.ID] = &Life{
-		ID: b.ID, Name: b.Name, Ours: l[labelOurs] != "", Agent: strings.TrimPrefix(l[labelOwner], agentPrefix),
+		ID: b.ID, Name: b.Name, Names: []string{b.Name}, Ours: l[labelOurs] != "", Pooled: l[labelPool] != "", Agent: strings.TrimPrefix(l[labelOwner], agentPrefix),
 		Engine: l[labelEngine], Task: l[labelTask], Project: l[labelProject], Owner: l[labelOwnerID], Born: l[labelBorn],
 		Epoch: l[labelEpoch], Password: b.Env[engines.EnvPassword], Created: b.Created.UnixMicro(),
 	}
 }
 
-func (t truth) changed(b *box) { t.lives[b.ID].Name = b.Name }
+func (t truth) changed(b *box) { t.lives[b.ID].Called(b.Name) }
 
 func (t truth) looked(id string) {
 	l := t.lives[id]

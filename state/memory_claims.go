@@ -12,10 +12,12 @@ func (m *memory) RecordClaim(ctx context.Context, c Claim) error {
 		return err
 	}
 	defer m.mu.Unlock()
-	if _, known := m.claims[c.ContainerID]; !known {
+	first, known := m.claims[c.ContainerID]
+	if !known {
 		m.claims[c.ContainerID] = c
+		return nil
 	}
-	return nil
+	return c.follows(first)
 }
 
 // Claim implements History.

@@ -10,19 +10,26 @@ import (
 
 const claimColumns = "container_id, request_id, agent, engine, host, task, project, owner, born, epoch, claimed_at"
 
-// RecordClaim implements History. It is one row in one round trip: a run waits for it.
+// RecordClaim implements History. It is one row in one round trip: a run waits for it. A row that stands is written as it was,
+// so that it comes back.
 func (p *postgres) RecordClaim(ctx context.Context, c Claim) error {
 	c, err := c.kept(time.Now())
 	if err != nil {
 		return err
 	}
-	return p.call(ctx, "record a claim", func(ctx context.Context) error {
-		_, err := p.pool.Exec(ctx, `
+	var first Claim
+	err = p.call(ctx, "record a claim", func(ctx context.Context) error {
+		row := p.pool.QueryRow(ctx, `
 			INSERT INTO sandboxd.pool_claims (`+claimColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-			ON CONFLICT (container_id) DO NOTHING`,
+			ON CONFLICT (container_id) DO UPDATE SET agent = pool_claims.agent
+			RETURNING agent, epoch`,
 			c.ContainerID, c.RequestID, c.Agent, c.Engine, c.Host, c.Task, c.Project, c.Owner, c.Born, c.Epoch, c.ClaimedAt)
-		return err
+		return row.Scan(&first.Agent, &first.Epoch)
 	})
+	if err != nil {
+		return err
+	}
+	return c.follows(first)
 }
 
 // Claim implements History.

@@ -90,6 +90,14 @@ func (c Claim) kept(now time.Time) (Claim, error) {
 	return c, nil
 }
 
+// follows is what becomes of a claim where another one stands already.
+func (c Claim) follows(first Claim) error {
+	if c.Agent == first.Agent && c.Epoch == first.Epoch {
+		return nil
+	}
+	return fmt.Errorf("claim container %q for %q: %w, for %q", c.ContainerID, c.Agent, ErrClaimed, first.Agent)
+}
+
 func noClaim(containerID string) error {
 	return fmt.Errorf("claim of container %s: %w", quote(containerID), ErrNotFound)
 }

@@ -15,6 +15,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrPublished: an event of this ID was published before: it is not to be published again, whatever Redis remembers.
 	ErrPublished = errors.New("it was published before")
+	// ErrClaimed: the container was claimed for another run before.
+	ErrClaimed = errors.New("it was claimed before")
 	// ErrTaken: the slug is in use.
 	ErrTaken = errors.New("name is taken")
 	// ErrUnavailable: the store did not answer; nothing was changed, or it is not known.
@@ -212,7 +214,7 @@ type History interface {
 	// Requests lists newest first.
 	Requests(ctx context.Context, f HistoryFilter) ([]Request, error)
 	// RecordClaim writes what a container was claimed for, once: of several claims of one container the first stands, and
-	// the others are no error. Text is kept as RecordRequests keeps it; ClaimedAt zero is now. *InvalidError without a
+	// one of another agent or epoch is ErrClaimed; the same one again is no error. Text is kept as RecordRequests keeps it; ClaimedAt zero is now. *InvalidError without a
 	// container ID.
 	RecordClaim(ctx context.Context, c Claim) error
 	// Claim finds what a container was claimed for; ErrNotFound when nobody claimed it.

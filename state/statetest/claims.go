@@ -1,8 +1,10 @@
 package statetest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,17 +43,26 @@ func claims(t *testing.T, s state.Store) {
 	t.Run("the first stands", func(t *testing.T) {
 		second := claim(first.ContainerID)
 		second.Agent, second.Task, second.Owner, second.Epoch = "be-dev-2", "T-2", "lease", "8"
-		require.NoError(t, s.RecordClaim(ctx, second))
-		require.NoError(t, s.RecordClaim(ctx, first))
+		require.ErrorIs(t, s.RecordClaim(ctx, second), state.ErrClaimed)
+		second.Agent = first.Agent
+		require.ErrorIs(t, s.RecordClaim(ctx, second), state.ErrClaimed, "another run's")
+		require.NoError(t, s.RecordClaim(ctx, first), "the same again")
 		require.Equal(t, first, get(first.ContainerID))
 	})
 
 	t.Run("the first of many at once", func(t *testing.T) {
+		var won atomic.Int32
 		together(t, func(i int) error {
 			c := claim("contended")
 			c.Agent, c.Owner = fmt.Sprint("agent-", i), fmt.Sprint("owner-", i)
-			return s.RecordClaim(ctx, c)
+			err := s.RecordClaim(ctx, c)
+			if errors.Is(err, state.ErrClaimed) {
+				return nil
+			}
+			won.Add(1)
+			return err
 		})
+		require.EqualValues(t, 1, won.Load())
 		c := get("contended")
 		require.Equal(t, strings.TrimPrefix(c.Agent, "agent-"), strings.TrimPrefix(c.Owner, "owner-"), "all of one")
 	})

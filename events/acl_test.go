@@ -235,7 +235,7 @@ func (l *life) cleans() {
 	fate, err := l.worker.Revoke(ctx, stray, "", present)
 	require.NoError(l, err)
 	require.Equal(l, events.FateLost, fate)
-	fate, err = l.worker.Adopt(ctx, stray, present, events.Entry{ID: "m1", Born: "1-0", Epoch: "1", Host: "h1", Payload: data("x")})
+	fate, err = l.worker.Adopt(ctx, stray, "", present, events.Entry{ID: "m1", Born: "1-0", Epoch: "1", Host: "h1", Payload: data("x")})
 	require.NoError(l, err)
 	require.Equal(l, events.FateAdopted, fate)
 	require.NoError(l, l.rdb.XGroupCreateConsumer(ctx, l.key("events"), "workers", "dead").Err())

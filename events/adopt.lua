@@ -1,8 +1,11 @@
 -- adopt: a live container of a live owner, which Redis has forgotten, is recorded again, and its claim with it.
--- ARGV as in fate.lua; ARGV 3: the entry (JSON). Returns OK or fate.lua's verdict.
+-- ARGV as in fate.lua; ARGV 3: the entry (JSON). Under the lease of its own epoch a run may adopt: nobody else makes one then.
+-- Returns OK or fate.lua's verdict.
 local v = verdict()
 if v ~= 'LOST' then return v end
-if leased() then return 'BUSY' end
+if args.own_epoch == '' or not leased(args.own_epoch) then
+  if leased() then return 'BUSY' end
+end
 known()
 call('HSETNX', AGENT, 'task', args.task)
 call('HSETNX', AGENT, 'project', args.project)

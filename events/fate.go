@@ -78,12 +78,12 @@ func (b *Bus) Revoke(ctx context.Context, f Found, ownEpoch string, p Present) (
 	return Fate(v), err
 }
 
-// Adopt records a container that Redis has forgotten.
-func (b *Bus) Adopt(ctx context.Context, f Found, p Present, e Entry) (Fate, error) {
+// Adopt records a container that Redis has forgotten. Under a lease it is Busy, unless that is the one of ownEpoch.
+func (b *Bus) Adopt(ctx context.Context, f Found, ownEpoch string, p Present, e Entry) (Fate, error) {
 	raw, err := b.seal(f.Slug, f.Engine, e)
 	if err != nil {
 		return "", err
 	}
-	v, err := b.word(ctx, "adopt container "+f.ID, b.scripts.adopt, b.keys(f.Slug, "", ""), f.args("", p), raw)
+	v, err := b.word(ctx, "adopt container "+f.ID, b.scripts.adopt, b.keys(f.Slug, "", ""), f.args(ownEpoch, p), raw)
 	return Fate(v), err
 }

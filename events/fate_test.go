@@ -24,7 +24,13 @@ func (s *scene) revoke(f events.Found, own string, p events.Present) events.Fate
 
 func (s *scene) adopt(f events.Found, p events.Present) events.Fate {
 	s.Helper()
-	v, err := s.bus.Adopt(s.Context(), f, p, events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Name: "n", Host: "h1", Payload: data(map[string]string{"password": "pw-" + f.ID})})
+	return s.adoptUnder("", f, p)
+}
+
+// adoptUnder adopts under the lease of a run.
+func (s *scene) adoptUnder(own string, f events.Found, p events.Present) events.Fate {
+	s.Helper()
+	v, err := s.bus.Adopt(s.Context(), f, own, p, events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Name: "n", Host: "h1", Payload: data(map[string]string{"password": "pw-" + f.ID})})
 	require.NoError(s, err)
 	return v
 }
@@ -183,8 +189,11 @@ func fateTests() []test {
 			s.engage("")
 			b := s.provision("r-1")
 			s.forget()
-			require.Equal(s, events.Run, s.begin(s.request("r-2"), args("redis")).Verdict)
+			run := s.begin(s.request("r-2"), args("redis"))
+			require.Equal(s, events.Run, run.Verdict)
 			require.Equal(s, events.FateBusy, s.adopt(found("r1", b), alive()))
+			require.Equal(s, events.FateBusy, s.adoptUnder("1", found("r1", b), alive()), "under another's lease")
+			require.Equal(s, events.FateAdopted, s.adoptUnder(run.Epoch, found("r1", b), alive()), "under its own lease")
 			s.forget()
 			require.Equal(s, events.FateAdopted, s.adopt(found("r1", b), alive()))
 			require.Equal(s, events.FateDead, s.adopt(found("r2", b), alive()))

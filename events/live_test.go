@@ -102,7 +102,7 @@ func liveTests() []test {
 			require.Equal(s, []string{agent}, s.places())
 			require.NoError(s, s.rdb.Del(s.Context(), s.key("live"), s.key("record:"+agent), s.key("agent:"+agent), s.key("fate:"+agent)).Err())
 			found := events.Found{Slug: agent, Engine: "redis", ID: "r1", Epoch: first.Epoch, Born: first.Born, Tenancy: events.Tenancy{Task: task, Project: proj, Owner: cont}, FirstLife: true}
-			fate, err := s.bus.Adopt(s.Context(), found, events.Present{Task: task, Project: proj, Owner: cont}, entry("r1", first))
+			fate, err := s.bus.Adopt(s.Context(), found, "", events.Present{Task: task, Project: proj, Owner: cont}, entry("r1", first))
 			require.NoError(s, err)
 			require.Equal(s, events.FateAdopted, fate)
 			require.Equal(s, []string{agent}, s.places())

@@ -171,9 +171,13 @@ func (p *pair) revoke(rt *rapid.T) {
 func (p *pair) adopt(rt *rapid.T) {
 	f, now := p.found(rt)
 	e := events.Entry{ID: f.ID, Epoch: f.Epoch, Born: f.Born, Pooled: f.Pooled, Payload: data("pw-" + f.ID)}
-	got, err := p.bus.Adopt(p.t.Context(), f, now, e)
+	own := ""
+	if p.m.leased() && rapid.Bool().Draw(rt, "own") {
+		own = p.m.lease
+	}
+	got, err := p.bus.Adopt(p.t.Context(), f, own, now, e)
 	p.ok(err)
-	require.Equal(rt, p.m.adopt(f, now, e), got)
+	require.Equal(rt, p.m.adopt(f, own, now, e), got)
 }
 
 // compare demands that Redis holds what the machine says.

@@ -324,11 +324,11 @@ func (m *machine) revoke(f events.Found, own string, p events.Present) events.Fa
 	return v
 }
 
-func (m *machine) adopt(f events.Found, p events.Present, e events.Entry) events.Fate {
-	if v := m.verdict(f, "", p); v != events.FateLost {
+func (m *machine) adopt(f events.Found, own string, p events.Present, e events.Entry) events.Fate {
+	if v := m.verdict(f, own, p); v != events.FateLost {
 		return v
 	}
-	if m.leased() {
+	if m.leased() && m.lease != own {
 		return events.FateBusy
 	}
 	m.known = true

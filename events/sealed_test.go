@@ -197,7 +197,7 @@ func sealTests() []test {
 			b := s.provision("r-1")
 			require.NoError(s, s.rdb.Del(s.Context(), s.key("record:"+agent), s.key("agent:"+agent), s.key("fate:"+agent)).Err())
 			f := events.Found{Slug: agent, Engine: "postgres", ID: "p1", Epoch: b.Epoch, Born: b.Born, Tenancy: events.Tenancy{Task: task, Project: proj, Owner: cont}, FirstLife: true}
-			fate, err := s.bus.Adopt(s.Context(), f, events.Present{Task: task, Project: proj, Owner: cont}, entry("p1", b))
+			fate, err := s.bus.Adopt(s.Context(), f, "", events.Present{Task: task, Project: proj, Owner: cont}, entry("p1", b))
 			require.NoError(s, err)
 			require.Equal(s, events.FateAdopted, fate)
 			r, err := s.bus.Sandbox(s.Context(), agent, false)

@@ -56,7 +56,7 @@ func (w *walk) adopt(rt *rapid.T) {
 	if b == nil {
 		rt.Skip("nothing was made")
 	}
-	f, err := w.bus.Adopt(w.t.Context(), b.Found, w.present(), events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Pooled: b.Pooled, Payload: data("pw-" + b.ID)})
+	f, err := w.bus.Adopt(w.t.Context(), b.Found, "", w.present(), events.Entry{ID: b.ID, Epoch: b.Epoch, Born: b.Born, Pooled: b.Pooled, Payload: data("pw-" + b.ID)})
 	w.ok(err)
 	require.False(rt, f == events.FateAdopted && (w.revoked(b) || b.Tenancy.Owner != w.alive), "%+v was adopted", b)
 }

@@ -28,33 +28,43 @@ func (w *Worker) adopt(ctx context.Context, c engines.Container, f events.Found)
 	if err != nil {
 		return false, fmt.Errorf("inspect %s: %w", c.ID, err)
 	}
-	access, active, ok := w.answers(ctx, e, c)
-	if !ok {
-		return false, nil
-	}
-	present, err := w.present(ctx, slug)
-	if err != nil {
+	_, adopted, err := w.recordLost(ctx, e, c, f, "")
+	if err != nil || !adopted {
 		return false, err
 	}
+	_, err = w.restoreName(ctx, c, slug)
+	return true, err
+}
+
+// recordLost records a container that was just inspected, if it answers and Redis still takes it for lost. Under a lease it
+// does so for the run of that epoch alone.
+func (w *Worker) recordLost(ctx context.Context, e engines.Engine, c engines.Container, f events.Found, ownEpoch string) (_ events.Entry, adopted bool, err error) {
+	access, active, ok := w.answers(ctx, e, c)
+	if !ok {
+		return events.Entry{}, false, nil
+	}
+	present, err := w.present(ctx, f.Slug)
+	if err != nil {
+		return events.Entry{}, false, err
+	}
 	if present.Owner != f.Tenancy.Owner {
-		return false, nil
+		return events.Entry{}, false, nil
 	}
 	f.FirstLife = c.FirstLife
 	entry, err := w.entry(e, f, c, access, active)
 	if err != nil {
-		return false, err
+		return events.Entry{}, false, err
 	}
-	fate, err := w.cfg.Bus.Adopt(ctx, f, present, entry)
+	fate, err := w.cfg.Bus.Adopt(ctx, f, ownEpoch, present, entry)
 	if err != nil {
-		return false, fmt.Errorf("adopt %s: %w", c.Name, err)
+		return events.Entry{}, false, fmt.Errorf("adopt %s: %w", c.Name, err)
 	}
 	if fate != events.FateAdopted {
-		return false, nil
+		return events.Entry{}, false, nil
 	}
 	w.metrics.adoptions.WithLabelValues(e.Name).Inc()
-	w.cfg.Log.Info().Str("container", c.Name).Str("agent", slug).Msg("adopted a container that Redis had forgotten")
-	_, err = w.restoreName(ctx, c, slug)
-	return true, err
+	w.cfg.Log.Info().Str("container", c.Name).Str("agent", f.Slug).Msg("adopted a container that Redis had forgotten")
+	return entry, true, nil
 }
 
 // firstInLine says whether this container is the one of its engine and agent to adopt. The listing of the pass has

@@ -48,22 +48,25 @@ func (r *run) claim(ctx context.Context, e engines.Engine, name string, features
 }
 
 // takeClaimed gives a claimed container its name, and records it. That it was claimed is in the durable store before it is
-// recorded: its labels do not tell whose it is. false: it is dead.
+// recorded: its labels do not tell whose it is. false: it is dead, or another's by the durable store.
 func (r *run) takeClaimed(ctx context.Context, e engines.Engine, name string, c events.Claimed, features []string) (bool, error) {
 	var steps together
+	var known bool
 	var stored, named, looked error
 	var box engines.Container
-	steps.Go(func() { stored = r.storeClaim(ctx, e, c) })
+	steps.Go(func() { known, stored = r.storeClaim(ctx, e, c.ID, c.Claim) })
 	steps.Go(func() { box, looked = r.w.cfg.Runtime.Inspect(ctx, c.ID) })
 	steps.Go(func() { named = r.w.cfg.Runtime.Rename(ctx, c.ID, name) })
 	steps.Wait()
 	switch {
+	case stored == nil && !known:
+		return false, r.letGo(ctx, e, box, name, named)
 	case errors.Is(looked, engines.ErrNotFound) || looked == nil && !box.FirstLife:
 		return false, nil
 	case looked != nil:
 		return false, fmt.Errorf("inspect a claimed %s: %w", e.Name, looked)
 	case stored != nil:
-		return false, fmt.Errorf("store the claim of a %s: %w", e.Name, stored)
+		return false, stored
 	case errors.Is(named, engines.ErrNotFound):
 		return false, nil
 	case named != nil:
@@ -84,11 +87,34 @@ func (r *run) takeClaimed(ctx context.Context, e engines.Engine, name string, c 
 	return true, r.recordClaimed(ctx, e, c, box, access, features)
 }
 
-func (r *run) storeClaim(ctx context.Context, e engines.Engine, c events.Claimed) error {
-	return r.w.cfg.Store.RecordClaim(ctx, state.Claim{
-		ContainerID: c.ID, RequestID: r.q.RequestID, Agent: r.slug, Engine: e.Name, Host: r.w.host,
+// letGo gives a container back that is another's by the durable store, if it has our name by now.
+func (r *run) letGo(ctx context.Context, e engines.Engine, c engines.Container, name string, named error) error {
+	if named != nil || c.ID == "" {
+		return nil // the janitor sees to it
+	}
+	f, err := r.w.identify(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.Name = name
+	return r.setAside(ctx, e, c, f.Slug)
+}
+
+// storeClaim lets the durable store know what a container was claimed for. false: it is another's there; Redis, which had lost that,
+// forgets this claim.
+func (r *run) storeClaim(ctx context.Context, e engines.Engine, id string, c events.Claim) (known bool, err error) {
+	err = r.w.cfg.Store.RecordClaim(ctx, state.Claim{
+		ContainerID: id, RequestID: r.q.RequestID, Agent: r.slug, Engine: e.Name, Host: r.w.host,
 		Task: c.Tenancy.Task, Project: c.Tenancy.Project, Owner: c.Tenancy.Owner, Born: c.Born, Epoch: c.Epoch, ClaimedAt: time.Now().UTC(),
 	})
+	if errors.Is(err, state.ErrClaimed) {
+		r.w.forget(ctx, r.slug, id)
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("store the claim of a %s: %w", e.Name, err)
+	}
+	return true, nil
 }
 
 func (r *run) recordClaimed(ctx context.Context, e engines.Engine, c events.Claimed, box engines.Container, a engines.Access, features []string) error {

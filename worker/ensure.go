@@ -91,8 +91,8 @@ func (r *run) clear(ctx context.Context, e engines.Engine, holder engines.Contai
 	if err != nil {
 		return false, err
 	}
-	if f.Slug == "" {
-		return r.setAside(ctx, holder)
+	if f.Pooled && f.Slug != r.slug {
+		return true, r.setAside(ctx, e, holder, f.Slug)
 	}
 	if newer(f.Epoch, r.epoch) {
 		return false, errFenced
@@ -105,20 +105,39 @@ func (r *run) clear(ctx context.Context, e engines.Engine, holder engines.Contai
 	if err != nil {
 		return false, err
 	}
-	if fate == events.FateLost || fate == events.FateBusy {
+	if fate == events.FateLost && f.Slug == r.slug && f.Pooled {
+		entry, adopted, err := r.w.recordLost(ctx, e, holder, f, r.epoch)
+		if adopted {
+			r.remember(e.Name, entry)
+		}
+		if err != nil || adopted {
+			return true, err
+		}
+	}
+	if fate == events.FateLost || fate == events.FateBusy || fate == events.FateClaimed {
 		return true, pause(ctx, 50*time.Millisecond)
 	}
 	return true, nil
 }
 
-// setAside takes our name from a container of a pool whose claim is forgotten everywhere: it is not removed for its name, for
-// nothing says whose it is. Whoever keeps the pools looks at it.
-func (r *run) setAside(ctx context.Context, holder engines.Container) (again bool, err error) {
-	err = r.w.cfg.Runtime.Rename(ctx, holder.ID, holder.Name+"-"+shortID(holder.ID))
-	if err != nil && !errors.Is(err, engines.ErrNotFound) {
-		return false, fmt.Errorf("rename %s, whose claim is forgotten: %w", holder.Name, err)
+// setAside takes our name from a container of a pool that is another's, or whose claim is forgotten everywhere: it is not removed
+// for its name. It gets the name of the agent whose it is, where that is free; else whoever keeps the pools looks at it, or the
+// janitor.
+func (r *run) setAside(ctx context.Context, e engines.Engine, holder engines.Container, whose string) error {
+	names := []string{holder.Name + "-" + shortID(holder.ID)}
+	if whose != "" {
+		names = []string{containerName(e, whose), names[0]}
 	}
-	return true, nil
+	var err error
+	for _, name := range names {
+		if err = r.w.cfg.Runtime.Rename(ctx, holder.ID, name); err == nil || !errors.Is(err, engines.ErrNameTaken) {
+			break
+		}
+	}
+	if err != nil && !errors.Is(err, engines.ErrNotFound) {
+		return fmt.Errorf("rename %s, which is not ours by its claim: %w", holder.Name, err)
+	}
+	return nil
 }
 
 // takeOver records a container that an earlier run made and did not get to record.
@@ -130,6 +149,12 @@ func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Con
 	access, active, ok := r.w.answers(ctx, e, holder)
 	if !ok || isRecorded && (covers(rec.Features, features) || !covers(active, features)) {
 		return false, nil // a recorded one yields only for a cause
+	}
+	if f.Pooled { // the attempt may have died before the durable store knew
+		known, err := r.storeClaim(ctx, e, holder.ID, events.Claim{Born: f.Born, Epoch: f.Epoch, Tenancy: f.Tenancy})
+		if err != nil || !known {
+			return false, err
+		}
 	}
 	entry, err := r.w.entry(e, f, holder, access, active)
 	if err != nil {
@@ -148,9 +173,9 @@ func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Con
 	return true, nil
 }
 
-// mine says that a container that was found lives its first life under this very tenancy.
+// mine says that a container that was found lives its first life under this very tenancy of this agent.
 func (r *run) mine(f events.Found) bool {
-	return f.FirstLife && f.Tenancy == r.seen && !slices.Contains(r.gone, f.ID)
+	return f.Slug == r.slug && f.FirstLife && f.Tenancy == r.seen && !slices.Contains(r.gone, f.ID)
 }
 
 // answers probes a container with the passwords from its environment, and reads off which features are active.

@@ -113,6 +113,9 @@ func (w *Worker) restock(ctx context.Context, s shelf, c engines.Container) bool
 	if err != nil {
 		return false
 	}
+	if f, err := w.identify(ctx, c); err != nil || f.Slug != "" || !unseen(c) { // it was claimed meanwhile
+		return false
+	}
 	_, _, answers := w.answers(ctx, s.engine, c)
 	if !c.FirstLife || !answers {
 		if time.Since(c.Created) > w.cfg.Grace {

@@ -44,6 +44,9 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 			return "", err
 		}
 		fate, err := w.fate(ctx, c, f, ownEpoch)
+		if err == nil && fate == events.FateDead && pooled(c) {
+			fate, err = w.lastWord(ctx, c, f)
+		}
 		if err != nil || fate != events.FateDead {
 			return fate, err
 		}
@@ -66,7 +69,11 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 // fate asks what is to become of a container as it stands now: of an agent's revoke decides, of nobody's retire.
 func (w *Worker) fate(ctx context.Context, c engines.Container, f events.Found, ownEpoch string) (events.Fate, error) {
 	if f.Slug == "" {
-		return w.retire(ctx, c)
+		fate, err := w.cfg.Bus.Retire(ctx, w.poolOf(c), c.ID)
+		if err != nil {
+			return "", fmt.Errorf("retire %s: %w", c.Name, err)
+		}
+		return fate, nil
 	}
 	present, err := w.present(ctx, f.Slug)
 	if err != nil {
@@ -79,25 +86,18 @@ func (w *Worker) fate(ctx context.Context, c engines.Container, f events.Found, 
 	return fate, nil
 }
 
-// retire asks whether a container that nobody has claimed may go. The durable store has the last word: Redis may have lost
-// a claim, and all else, since it was looked at.
-func (w *Worker) retire(ctx context.Context, c engines.Container) (events.Fate, error) {
-	fate, err := w.cfg.Bus.Retire(ctx, w.poolOf(c), c.ID)
-	if err != nil {
-		return "", fmt.Errorf("retire %s: %w", c.Name, err)
-	}
-	if fate != events.FateDead {
-		return fate, nil
-	}
+// lastWord is the durable store's, on a container of a pool that is to go as f's, or as nobody's: Redis may have lost a claim, and
+// all else, since it was looked at, and given the container away once more. Then Redis forgets that.
+func (w *Worker) lastWord(ctx context.Context, c engines.Container, f events.Found) (events.Fate, error) {
 	claims, err := w.cfg.Store.Claims(ctx, []string{c.ID})
 	if err != nil {
 		return "", fmt.Errorf("read what %s was claimed for: %w", c.Name, err)
 	}
-	if len(claims) > 0 {
-		w.forget(ctx, "", c.ID)
+	if claim, is := claims[c.ID]; is && claim.Agent != f.Slug {
+		w.forget(ctx, f.Slug, c.ID)
 		return events.FateClaimed, nil
 	}
-	return fate, nil
+	return events.FateDead, nil
 }
 
 // removeAll asks about every container of an agent, side by side, and removes those that are dead.

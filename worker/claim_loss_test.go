@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,4 +145,21 @@ func TestTakenOverClaimIsStored(t *testing.T) {
 	claim, err := s.store.Claim(t.Context(), left.ID)
 	require.NoError(t, err, "the durable store does not know of the claim")
 	require.Equal(t, a, claim.Agent)
+}
+
+// What is somebody's by the durable store alone does not stay in a pool, and is not taken for retired.
+func TestStockedByMistakeIsStruck(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 1}, lonePool)
+	s.project("p", []string{"redis"}, nil)
+	_, stop := s.worker()
+	a, c, password := s.inUse()
+	s.worker(func(cfg *worker.Config) { cfg.PoolTick = 20 * time.Millisecond })
+	stop()
+	s.eventually(time.Minute, func() bool { return !slices.Contains(s.stocked(), c.ID) }, "it stays in its pool")
+	s.eventually(time.Minute, func() bool {
+		claims, err := s.bus.Claims(context.Background(), []string{c.ID})
+		return err == nil && !claims[c.ID].Retired
+	}, "it is taken for retired")
+	require.Equal(t, password, s.request(a)["redis"].Password)
 }

@@ -57,6 +57,8 @@ type Config struct {
 	Pool map[string]PoolSize
 	// PoolTick is the time between two looks of whoever keeps the host's pools, unless something wakes it; 1 s.
 	PoolTick time.Duration
+	// GiveWay is how long the making of a ready container waits for requests to have what they are making; 30 s.
+	GiveWay time.Duration
 
 	Grace           time.Duration // the janitor leaves younger containers alone; 180 s
 	JanitorInterval time.Duration // 30 s

@@ -121,29 +121,18 @@ func (w *Worker) closePools() {
 	}
 }
 
-// idle lists the containers of this cell that nobody has claimed.
+// idle lists the containers of this cell that were born in a pool, and that nobody has claimed.
 func (w *Worker) idle(ctx context.Context) ([]engines.Container, error) {
-	_, idle, err := w.poolBorn(ctx)
-	return idle, err
-}
-
-// poolBorn lists the containers of this cell that were born in a pool, and those of them that nobody has claimed.
-func (w *Worker) poolBorn(ctx context.Context) (born, idle []engines.Container, err error) {
-	born, err = w.cfg.Runtime.List(ctx, w.cellLabels())
+	cs, err := w.cfg.Runtime.List(ctx, w.cellLabels())
 	if err != nil {
-		return nil, nil, fmt.Errorf("list sandboxes: %w", err)
+		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
-	born = slices.DeleteFunc(born, func(c engines.Container) bool { return !pooled(c) })
-	whose, err := w.identifyAll(ctx, born)
+	cs = slices.DeleteFunc(cs, func(c engines.Container) bool { return !pooled(c) })
+	whose, err := w.identifyAll(ctx, cs)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for _, c := range born {
-		if whose[c.ID].Slug == "" {
-			idle = append(idle, c)
-		}
-	}
-	return born, idle, nil
+	return slices.DeleteFunc(cs, func(c engines.Container) bool { return whose[c.ID].Slug != "" }), nil
 }
 
 // retireAll removes these, side by side, unless somebody claims one at the last moment. It returns how many it removed.

@@ -17,8 +17,6 @@ import (
 const (
 	// refills are the containers that are made for the pools at once.
 	refills = 2
-	// giveWay is how long a refill waits for requests to have what they are making.
-	giveWay = 30 * time.Second
 	// The pause after a refill that failed grows from the first to the most.
 	refillFirst, refillMost = time.Second, time.Minute
 )
@@ -35,16 +33,15 @@ func (w *Worker) tend(ctx context.Context, shelves []shelf) error {
 		}
 		stocked[poolKey(s.pool)] = ids
 	}
-	born, idle, err := w.poolBorn(ctx)
+	idle, err := w.idle(ctx)
 	if err != nil {
 		return err
 	}
-	here, listed := map[string][]engines.Container{}, map[string]bool{}
+	here := map[string][]engines.Container{}
 	var unwanted []engines.Container
-	for _, c := range born {
-		listed[c.ID] = true
-	}
+	waits := map[string]bool{}
 	for _, c := range idle {
+		waits[c.ID] = true
 		key := poolKey(w.poolOf(c))
 		switch {
 		case w.pool.isYoung(c.Name):
@@ -58,7 +55,7 @@ func (w *Worker) tend(ctx context.Context, shelves []shelf) error {
 	ready := map[string]int{}
 	for _, s := range shelves {
 		in := stocked[poolKey(s.pool)]
-		w.strike(ctx, s, in, listed)
+		w.strike(ctx, s, in, waits)
 		ready[s.pool.Engine] += w.tendShelf(ctx, s, in, here[poolKey(s.pool)], coming[poolKey(s.pool)])
 	}
 	for engine := range w.cfg.Pool {
@@ -75,14 +72,19 @@ func (w *Worker) wanted(c engines.Container, shelves []shelf, stocked []string) 
 	return planned && unseen(c) && (c.Running || coming)
 }
 
-// strike takes out of a pool what is there no more, so that it is given to nobody.
-func (w *Worker) strike(ctx context.Context, s shelf, stocked []string, listed map[string]bool) {
+// strike takes out of a pool what does not wait there: it is gone, so that it is given to nobody, or it is somebody's, whom Redis has
+// forgotten.
+func (w *Worker) strike(ctx context.Context, s shelf, stocked []string, waits map[string]bool) {
 	for _, id := range stocked {
-		if listed[id] {
+		if waits[id] {
 			continue
 		}
-		if _, err := w.cfg.Bus.Retire(ctx, s.pool, id); err != nil {
-			w.cfg.Log.Debug().Err(err).Str("container", id).Msg("a container that is gone still stands in its pool")
+		fate, err := w.cfg.Bus.Retire(ctx, s.pool, id)
+		if err == nil && fate == events.FateDead {
+			_, err = w.lastWord(ctx, engines.Container{ID: id, Name: id}, events.Found{})
+		}
+		if err != nil {
+			w.cfg.Log.Debug().Err(err).Str("container", id).Msg("a container that is gone may still stand in its pool")
 		}
 	}
 }
@@ -220,7 +222,7 @@ func (w *Worker) bringUp(ctx context.Context, s shelf, l engines.Launch, id stri
 
 // comeLast waits while requests are being served, for a while, and then for a turn behind all of them.
 func (w *Worker) comeLast(ctx context.Context) (leave func(), err error) {
-	until := time.Now().Add(giveWay)
+	until := time.Now().Add(w.cfg.GiveWay)
 	for w.admission.runs.Load() > 0 && time.Now().Before(until) {
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return nil, err

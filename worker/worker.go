@@ -214,6 +214,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Drain, 30*time.Second)
 	set(&c.Beat, time.Second)
 	set(&c.PoolTick, time.Second)
+	set(&c.GiveWay, 30*time.Second)
 	set(&c.StartWithin, 15*time.Second)
 	set(&c.Retain, 30*24*time.Hour)
 	set(&c.QueueTimeout, 2*time.Minute)

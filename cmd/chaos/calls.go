@@ -274,8 +274,8 @@ func (a *agent) judgeHanded(p project, q client.SandboxRequest, env *client.Enve
 		if !slices.Contains(asked, engine) {
 			a.r.facts.bad("H9", "request %s was answered with %s, which it did not ask for", env.RequestID, engine)
 		}
-		if whose := a.r.place.whose(got.Password); whose != a.slug {
-			a.r.facts.bad("H5", "request %s of %s was answered with credentials of %q", env.RequestID, a.slug, whose)
+		if !a.r.place.ownedBy(got.Password, a.slug) {
+			a.r.facts.bad("H5", "request %s of %s was answered with another's credentials of %s", env.RequestID, a.slug, engine)
 		}
 	}
 }

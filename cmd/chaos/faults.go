@@ -59,6 +59,10 @@ func (r *run) happen(ctx context.Context, f fault, kills *workertest.Dice) bool 
 		return true
 	case sandboxDied:
 		return r.place.killOne(kills)
+	case idleDied:
+		return r.place.killIdle(kills)
+	case imageReplaced:
+		return r.place.replaceImage(f.Pick)
 	default:
 		return r.breakStore(ctx, f)
 	}

@@ -24,11 +24,15 @@ func inProcess(ctx context.Context, args []string, out io.Writer) (violations in
 	flags.IntVar(&o.Workers, "workers", 6, "workers at once")
 	flags.IntVar(&o.Agents, "agents", 24, "agents")
 	flags.DurationVar(&o.Gap, "gap", 100*time.Millisecond, "the longest pause between two faults")
+	pool := flags.String("pool", "postgres=2,redis=2,mongo=2", "ready containers that workers keep, by engine; empty: none")
 	runs := flags.Int("runs", 1, "how many runs, each with the next seed")
 	binary := flags.Bool("binary", false, "use the redis-server on the PATH instead of a container")
 	log := flags.String("log", "", "write the workers' log to this file")
 	if err := flags.Parse(args); err != nil {
 		return 0, err //nolint:wrapcheck // it says everything
+	}
+	if o.Pool, err = poolSizes(*pool); err != nil {
+		return 0, err
 	}
 	logging.Disable() // broken connections are the point
 	o.Mode, o.Log = workertest.Mode(*mode), zerolog.Nop()

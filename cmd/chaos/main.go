@@ -79,6 +79,7 @@ type options struct {
 	Workers  int
 	Agents   int
 	Gap      time.Duration // the longest pause between two faults
+	Pool     string        // ready containers that workers keep, as ROBOCO_SANDBOX_POOL; empty: none
 	Sandboxd string        // the server's binary
 	Logs     string        // where the processes' logs go; empty: a folder that is kept where something was violated
 	Progress io.Writer
@@ -94,6 +95,7 @@ func parse(args []string) (o options, runs int, err error) {
 	flags.IntVar(&o.Workers, "workers", 3, "workers at once")
 	flags.IntVar(&o.Agents, "agents", 0, "agents (sim 24, real 8)")
 	flags.DurationVar(&o.Gap, "gap", 0, "the longest pause between two faults (sim 400ms, real 4s)")
+	flags.StringVar(&o.Pool, "pool", "postgres=2,redis=2,mongo=1", "ready containers that workers keep, by engine; empty: none")
 	flags.StringVar(&o.Sandboxd, "sandboxd", ".bin/sandboxd", "the server's binary")
 	flags.StringVar(&o.Logs, "logs", "", "keep the processes' logs in this folder")
 	flags.IntVar(&runs, "runs", 1, "how many runs, each with the next seed")
@@ -104,6 +106,9 @@ func parse(args []string) (o options, runs int, err error) {
 	case workertest.Calm, workertest.Kill, workertest.Flush:
 	default:
 		return o, 0, fmt.Errorf("-mode %s: it is calm, kill or flush", *mode)
+	}
+	if _, err := poolSizes(o.Pool); err != nil {
+		return o, 0, err
 	}
 	agents, gap := 24, 400*time.Millisecond
 	switch o.Engine {

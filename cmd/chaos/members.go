@@ -59,10 +59,14 @@ func (r *run) member(ctx context.Context, name string, command func(redis, postg
 
 // workerCommand is one worker process, as the engine wants it.
 func (r *run) workerCommand(redis, postgres string) *exec.Cmd {
+	pool, _ := poolSizes(r.o.Pool) // parse has read it before
 	program, args, environ := r.place.worker(simWorker{
-		Redis: "redis://" + redis, Database: r.database.url(postgres), Cell: r.cell, Network: r.cell, Times: r.times,
+		Redis: "redis://" + redis, Database: r.database.url(postgres), Cell: r.cell, Network: r.cell, Times: r.times, Pool: pool,
 	})
 	if program == "" {
+		if r.o.Pool != "" {
+			environ = append(environ, "ROBOCO_SANDBOX_POOL="+r.o.Pool)
+		}
 		return r.server("worker", redis, postgres, append(environ, "ROBOCO_SANDBOX_WORKER_LISTEN=127.0.0.1:0")...)
 	}
 	cmd := exec.Command(program, args...) //nolint:noctx // it outlives no context: the seat ends it

@@ -52,6 +52,10 @@ type engineFaults interface {
 	cut()
 	// killOne ends a sandbox container out of band; false when there is none.
 	killOne(d *workertest.Dice) bool
+	// killIdle does so to one that nobody has claimed yet.
+	killIdle(d *workertest.Dice) bool
+	// replaceImage lets another content stand behind the name of one image; false where that cannot be.
+	replaceImage(which int) bool
 	calm()
 }
 
@@ -61,8 +65,8 @@ type engineTruth interface {
 	stranger(name string) (id string, err error)
 	containers(ctx context.Context) ([]engines.Container, error)
 	truth() workertest.Truth
-	// whose is the agent whose container was born with this password, or "".
-	whose(password string) string
+	// ownedBy says whether the container that was born with this password is the agent's.
+	ownedBy(password, slug string) bool
 }
 
 // project is one that agents work on; an agent chooses one Weight times in the sum of all weights.

@@ -190,11 +190,13 @@ func (p *dockerPlace) containers(ctx context.Context) ([]engines.Container, erro
 	return all, nil
 }
 
-func (p *dockerPlace) truth() workertest.Truth      { return p.witness.truth() }
-func (p *dockerPlace) whose(password string) string { return p.witness.whose(password) }
-func (p *dockerPlace) pause() (mend func())         { return p.relay.hold() }
-func (p *dockerPlace) cut()                         { p.relay.cut() }
-func (p *dockerPlace) calm()                        { p.relay.calm() }
+func (p *dockerPlace) truth() workertest.Truth { return p.witness.truth() }
+func (p *dockerPlace) ownedBy(password, slug string) bool {
+	return p.witness.ownedBy(password, slug)
+}
+func (p *dockerPlace) pause() (mend func()) { return p.relay.hold() }
+func (p *dockerPlace) cut()                 { p.relay.cut() }
+func (p *dockerPlace) calm()                { p.relay.calm() }
 
 // unrest: the real engine has its own.
 func (*dockerPlace) unrest() {}
@@ -210,10 +212,21 @@ func (p *dockerPlace) fail() (mend func()) {
 	return func() { p.relay.setRefuses(false) }
 }
 
+// replaceImage: the images are not this run's alone.
+func (*dockerPlace) replaceImage(int) bool { return false }
+
 // killOne ends one running sandbox container: it exits, starts anew with nothing in its memory, or vanishes.
 func (p *dockerPlace) killOne(d *workertest.Dice) bool {
+	return p.killSome(d, func(c engines.Container) bool { return c.Running })
+}
+
+func (p *dockerPlace) killIdle(d *workertest.Dice) bool {
+	return p.killSome(d, func(c engines.Container) bool { return c.Running && workertest.Waits(c) })
+}
+
+func (p *dockerPlace) killSome(d *workertest.Dice, which func(engines.Container) bool) bool {
 	found, err := p.runtime.List(context.Background(), p.labels())
-	found = slices.DeleteFunc(found, func(c engines.Container) bool { return !c.Running })
+	found = slices.DeleteFunc(found, func(c engines.Container) bool { return !which(c) })
 	if err != nil || len(found) == 0 {
 		return false
 	}

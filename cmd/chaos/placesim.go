@@ -74,7 +74,8 @@ func (p *simPlace) agentAgain(slug string) (string, error) { return p.sim.AgentA
 func (p *simPlace) agentOwner(slug string) string          { return p.sim.AgentOwner(slug) }
 func (p *simPlace) stranger(name string) (string, error)   { return p.sim.Stranger(name), nil }
 func (p *simPlace) truth() workertest.Truth                { return p.sim.Truth() }
-func (p *simPlace) whose(password string) string           { return p.sim.Owner(password) }
+func (p *simPlace) ownedBy(password, slug string) bool     { return p.sim.OwnedBy(password, slug) }
+func (p *simPlace) killIdle(d *workertest.Dice) bool       { return p.sim.KillIdle(d) }
 func (p *simPlace) killOne(d *workertest.Dice) bool        { return p.sim.KillOne(d) }
 func (p *simPlace) cut()                                   { p.sim.BreakFeeds() }
 func (p *simPlace) calm()                                  { p.sim.Calm() }
@@ -84,6 +85,18 @@ func (p *simPlace) agentDown(slug string, remove bool) (string, error) {
 
 func (p *simPlace) containers(context.Context) ([]engines.Container, error) {
 	return p.sandboxes(), nil
+}
+
+func (p *simPlace) replaceImage(which int) bool {
+	var images []string
+	for _, e := range p.registry() {
+		images = append(images, e.Bare)
+		if e.Feature != "" {
+			images = append(images, e.Feature)
+		}
+	}
+	p.sim.Retag(images[which%len(images)])
+	return true
 }
 
 // unrest: one operation in 400 fails, one image in 6 has to be pulled, one pull in 50 fails.

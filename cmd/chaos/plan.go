@@ -43,6 +43,8 @@ const (
 	engineFailing  kind = "engine failing"
 	engineCut      kind = "engine: connections and event feeds cut"
 	sandboxDied    kind = "sandbox container died"
+	idleDied       kind = "idle container killed"
+	imageReplaced  kind = "image replaced"
 )
 
 // Kinds that are no step of the schedule, but happen in the lives of agents.
@@ -60,8 +62,8 @@ type chance struct {
 	from, to time.Duration
 }
 
-// chances are the faults of a mode. Lengths fit the engine's times: a stop outlasts a lease.
-func chances(engine string, mode workertest.Mode, t times) []chance {
+// chances are the faults of a run. Lengths fit the engine's times: a stop outlasts a lease.
+func chances(o options, t times) []chance {
 	ms := time.Millisecond
 	all := []chance{
 		{workerKilled, 14, 0, 0},
@@ -85,10 +87,16 @@ func chances(engine string, mode workertest.Mode, t times) []chance {
 		{engineCut, 2, 0, 0},
 		{sandboxDied, 10, 0, 0},
 	}
-	if mode == workertest.Flush {
+	if o.Pool != "" {
+		all = append(all, chance{idleDied, 6, 0, 0})
+		if o.Engine == engineSim { // the real images are not this run's alone
+			all = append(all, chance{imageReplaced, 3, 0, 0})
+		}
+	}
+	if o.Mode == workertest.Flush {
 		all = append(all, chance{redisFlushed, 4, 0, 0})
 	}
-	if engine == engineReal {
+	if o.Engine == engineReal {
 		for i := range all { // a stop of a lease is long here: rarer, so that not everybody is stopped
 			if all[i].kind == workerStopped {
 				all[i].weight = 7
@@ -103,7 +111,7 @@ func plan(o options, t times) []fault {
 	if o.Mode == workertest.Calm {
 		return nil
 	}
-	d, of := workertest.NewDice(o.Seed, 2), chances(o.Engine, o.Mode, t)
+	d, of := workertest.NewDice(o.Seed, 2), chances(o, t)
 	total := 0
 	for _, c := range of {
 		total += c.weight

@@ -29,7 +29,7 @@ func TestPlan(t *testing.T) {
 			require.Greater(t, f.For, timesOf(o.Engine).Lease, "a stop outlasts a lease")
 		}
 	}
-	for _, c := range chances(o.Engine, o.Mode, timesOf(o.Engine)) {
+	for _, c := range chances(o, timesOf(o.Engine)) {
 		require.Positive(t, kinds[c.kind], c.kind)
 	}
 
@@ -49,6 +49,11 @@ func TestPlanModes(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 200)
 	for _, f := range all {
 		require.NotEqual(t, redisFlushed, f.Kind, "FLUSHALL is a mode of its own")
+		require.NotEqual(t, imageReplaced, f.Kind, "the images are not the run's")
+	}
+	o.Pool = ""
+	for _, f := range plan(o, timesOf(o.Engine)) {
+		require.NotEqual(t, idleDied, f.Kind, "nothing waits")
 	}
 	o.Mode = workertest.Calm
 	require.Empty(t, plan(o, timesOf(o.Engine)))
@@ -56,7 +61,7 @@ func TestPlanModes(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-mode", "x"}, {"-engine", "x"}, {"-agents", "-1"}, {"-duration", "1ms"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-mode", "x"}, {"-engine", "x"}, {"-agents", "-1"}, {"-duration", "1ms"}, {"-pool", "redis"}, {"-pool", "redis=-1"}, {"-nonsense"}} {
 		_, _, err := parse(args)
 		require.Error(t, err, "%v", args)
 	}

@@ -50,6 +50,10 @@ func invariants() [][2]string {
 		{"H8", "replies' containers were alive when checked"},
 		{"H9", "replies hold what was asked for"},
 		{"H10", "nothing of another owner, nobody's life taken for gone"},
+		{"P1", "a ready container is claimed once, none that was retired"},
+		{"P2", "what came from a pool is recorded by its claim, and the durable store knows"},
+		{"P3", "nothing that was in use is claimed again"},
+		{"P4", "pools hold what runs and is nobody's, no more than they may; none outlives the last worker"},
 		{"F1", "a flush costs no sandbox and no password"},
 		{"L1", "every request answered"},
 		{"L2", "stream and pending list empty"},
@@ -78,6 +82,13 @@ func (r *run) report(ctx context.Context) (report, error) {
 	r.readAudit(ctx)
 	truth := r.place.truth()
 	r.searchLogs(truth)
+	claims, err := r.store.Claims(ctx, truth.Pooled())
+	if err != nil {
+		return report{}, fmt.Errorf("read the claims: %w", err)
+	}
+	if err := r.poolsAreGone(ctx); err != nil {
+		return report{}, err
+	}
 	f := r.facts
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +96,7 @@ func (r *run) report(ctx context.Context) (report, error) {
 	if err != nil {
 		return report{}, fmt.Errorf("read the audit: %w", err)
 	}
-	past := workertest.Past{Truth: truth, Asked: f.asked, TTL: r.times.TTL.Microseconds(), Tasks: f.tasks}
+	past := workertest.Past{Truth: truth, Asked: f.asked, TTL: r.times.TTL.Microseconds(), Tasks: f.tasks, Stored: claims}
 	found, counts := past.Judge(marks)
 	rep := report{
 		o: r.o, schedule: digest(r.faults), faults: f.faults, counts: f.counts, outcomes: f.outcomes, reasons: f.reasons, marks: counts, requests: len(f.asked),
@@ -175,6 +186,7 @@ func (r report) String() string {
 	table(t, "fault", r.faults)
 	table(t, "reply", r.replies())
 	table(t, "told to the agent", r.outcomes)
+	table(t, "pool", r.pools())
 	table(t, "happened", r.counts)
 	table(t, "refused because", r.commonest(12))
 	for _, q := range []struct {
@@ -207,6 +219,19 @@ func (r report) replies() map[string]int {
 		}
 	}
 	return states
+}
+
+// pools is what became of ready containers.
+func (r report) pools() map[string]int {
+	all := map[string]int{}
+	for mark, title := range map[workertest.MarkKind]string{
+		workertest.MarkStock: "put in", workertest.MarkClaim: "claimed", workertest.MarkRetire: "retired",
+	} {
+		if n := r.marks[string(mark)]; n > 0 {
+			all[title] = n
+		}
+	}
+	return all
 }
 
 // commonest are the reasons of refusals that came most often.

@@ -29,7 +29,7 @@ func (r *run) endAll(ctx context.Context) {
 		r.facts.bad("harness", "%v", err)
 	}
 	for _, c := range left {
-		if c.ID != r.stranger {
+		if c.ID != r.stranger && !workertest.Waits(c) {
 			r.facts.bad("R3", "%s is left when all work has ended", c.Name)
 		}
 	}
@@ -42,7 +42,8 @@ func (r *run) atRest(ctx context.Context) (workertest.Rest, error) {
 	for _, a := range r.agents {
 		slugs = append(slugs, a.slug)
 	}
-	rest, err := workertest.Sight{Bus: r.bus, Redis: r.adm, Cell: r.cell, Agents: slugs, OwnerOf: r.place.agentOwner}.Rest(ctx)
+	sight := workertest.Sight{Bus: r.bus, Redis: r.adm, Cell: r.cell, Agents: slugs, OwnerOf: r.place.agentOwner, Store: r.store}
+	rest, err := sight.Rest(ctx)
 	if err != nil {
 		return rest, err
 	}
@@ -55,8 +56,8 @@ func (r *run) atRest(ctx context.Context) (workertest.Rest, error) {
 	if rest.Containers, err = r.place.containers(ctx); err != nil {
 		return rest, err
 	}
-	rest.Truth = r.place.truth()
-	return rest, nil
+	rest.Truth, rest.Ceilings = r.place.truth(), r.ceilings()
+	return rest, sight.Pools(ctx, &rest)
 }
 
 // survive is the flush with every sandbox alive and nothing else going on: each keeps its containers and passwords (F1).

@@ -19,6 +19,7 @@ import (
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 	"github.com/roboco/sandboxd/worker/workertest"
 )
 
@@ -38,6 +39,7 @@ type run struct {
 	adm      *redis.Client // of the harness; no fault but Redis's own meets it
 	bus      *events.Bus   // likewise
 	database *database
+	store    state.Store // of the harness
 	toxic    *toxiproxy.ApiServer
 	links    []*link
 	workers  []*member
@@ -144,6 +146,10 @@ func (r *run) openStores(ctx context.Context) (err error) {
 	if out, err := migrate.CombinedOutput(); err != nil {
 		return fmt.Errorf("sandboxd migrate: %w: %s", err, out)
 	}
+	r.store, err = state.OpenPostgres(ctx, state.PostgresConfig{URL: r.database.url(r.database.addr())})
+	if err != nil {
+		return fmt.Errorf("open the durable store: %w", err)
+	}
 	return nil
 }
 
@@ -246,6 +252,9 @@ func (r *run) close(ctx context.Context) error {
 	}
 	if r.redis != nil {
 		errs = append(errs, r.redis.Close())
+	}
+	if r.store != nil {
+		r.store.Close()
 	}
 	if r.database != nil {
 		errs = append(errs, r.database.close())

@@ -28,6 +28,7 @@ const (
 type simWorker struct {
 	Engine, Redis, Database, Cell, Network string
 	Times                                  times
+	Pool                                   map[string]worker.PoolSize
 }
 
 // runWorker is one worker process: the worker, the bus and the store as the server has them, with shorter times, and the
@@ -93,6 +94,7 @@ func (s simWorker) work(ctx context.Context, log zerolog.Logger) error {
 		Bus: bus, Store: store, Engines: registry, Runtime: engine, Roles: []string{"developer", "qa"},
 		Cell: s.Cell, Network: s.Network, Enabled: true, Slots: 8,
 		Grace: s.Times.Grace, JanitorInterval: s.Times.Janitor, StopGrace: time.Millisecond, Drain: s.Times.Drain, Beat: s.Times.Beat, Log: log,
+		Pool: s.Pool, PoolTick: s.Times.PoolTick, GiveWay: 4 * s.Times.PoolTick,
 	}).Run(ctx)
 }
 

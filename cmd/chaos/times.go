@@ -14,6 +14,7 @@ type times struct {
 	Janitor   time.Duration
 	Accept    time.Duration
 	Drain     time.Duration
+	PoolTick  time.Duration // of the simulated engine's workers
 	Attempts  int
 	Quiet     time.Duration // how long agents may wait for replies when the faults are over
 	Rest      time.Duration // how long everything may take to come to rest after that
@@ -30,6 +31,7 @@ func timesOf(engine string) times {
 	return times{
 		Lease: time.Second, ClaimIdle: 1300 * time.Millisecond, Park: 100 * time.Millisecond, Beat: 300 * time.Millisecond,
 		TTL: 12 * time.Second, Grace: 2 * time.Second, Janitor: 500 * time.Millisecond, Accept: 4 * time.Second, Drain: 2 * time.Second,
+		PoolTick: 100 * time.Millisecond,
 		Attempts: 60, // a worker dies every other second
 		Quiet:    3 * time.Minute, Rest: 2 * time.Minute,
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (w *witness) note(h happening) {
 	if l == nil {
 		return
 	}
-	l.Name = h.Actor.Attributes["name"]
+	l.Called(h.Actor.Attributes["name"], h.TimeNano/1000)
 	killing := w.ours[l.ID]
 	switch {
 	case h.Action == "die" && l.Removed == 0 && l.Died == 0: // nobody has told it to, or the harness has
@@ -117,7 +118,7 @@ func (w *witness) note(h happening) {
 func (w *witness) born(id string, attributes map[string]string, at int64) {
 	label := func(name string) string { return attributes[labelPrefix+name] }
 	l := &workertest.Life{
-		ID: id, Name: attributes["name"], Ours: true, Agent: strings.TrimPrefix(label("owner"), agentPrefix), Engine: label("engine"),
+		ID: id, Name: attributes["name"], Names: []string{attributes["name"]}, Ours: true, Pooled: label("pool") != "", Agent: strings.TrimPrefix(label("owner"), agentPrefix), Engine: label("engine"),
 		Task: label("task"), Project: label("project"), Owner: label("owner-id"), Born: label("born"), Epoch: label("epoch"), Created: at,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -162,7 +163,9 @@ func (w *witness) truth() workertest.Truth {
 	defer w.mu.Unlock()
 	t := workertest.Truth{Lives: map[string]workertest.Life{}, Owners: map[string]workertest.OwnerLife{}}
 	for id, l := range w.lives {
-		t.Lives[id] = *l
+		c := *l
+		c.Names = slices.Clone(l.Names)
+		t.Lives[id] = c
 	}
 	for name, o := range w.owners {
 		t.Owners[name] = *o
@@ -170,15 +173,15 @@ func (w *witness) truth() workertest.Truth {
 	return t
 }
 
-// whose waits a moment where nothing is known of a password: the feed may be behind.
-func (w *witness) whose(password string) string {
+// ownedBy waits a moment where a password seems to be another's: the feed may be behind.
+func (w *witness) ownedBy(password, slug string) bool {
 	for range 100 {
-		if l, ok := w.truth().ByPassword(password); ok {
-			return l.Agent
+		if l, ok := w.truth().ByPassword(password); ok && l.OwnedBy(slug) {
+			return true
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return ""
+	return false
 }
 
 // mounted gives the volumes that containers of ours had.

@@ -41,7 +41,7 @@ func TestWitness(t *testing.T) {
 				h.Actor.ID, h.Actor.Attributes = "c", map[string]string{"name": "n"}
 				w.note(h)
 			}
-			c.want.ID, c.want.Name = "c", "n"
+			c.want.ID, c.want.Name, c.want.Names = "c", "n", []string{"n"}
 			require.Equal(t, c.want, w.truth().Lives["c"])
 		})
 	}

@@ -41,3 +41,10 @@ func checkClaimedUnused(p *Past, m Mark) {
 		p.bad("P3", "%s %s: %s was claimed, which %s had in its hands", m.Agent, m.Engine, short(m.Container), agent)
 	}
 }
+
+// P3: what has borne another name than its pool's, which may have been seen, is never put in again.
+func checkStockedUnseen(p *Past, m Mark) {
+	if l := p.Truth.Lives[m.Container]; m.Kind == MarkStock && l.Seen != 0 && l.Seen < m.At-slack {
+		p.bad("P3", "%s: %s was put into its pool, %d ms after it was called otherwise: %v", m.Engine, short(m.Container), (m.At-l.Seen)/1000, l.Names)
+	}
+}

@@ -78,6 +78,10 @@ func stored(agent, owner string) func(*Past) {
 	}
 }
 
+func stockedAt(at int64) Mark {
+	return Mark{Kind: MarkStock, Engine: "pg", At: at * sec, Container: "p1"}
+}
+
 func retiredAt(at int64) Mark {
 	return Mark{Kind: MarkRetire, Engine: "pg", At: at * sec, Container: "p1"}
 }
@@ -191,6 +195,9 @@ func TestChecks(t *testing.T) {
 		{"P3", "what was recorded is claimed after a flush", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, true},
 		{"P3", "what was handed out is claimed after a flush", nil, []Mark{replied(2, "r1", "1000-0", "p1"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, true},
 		{"P3", "nobody had it", nil, []Mark{claimedAt(1, "a", "k1"), {Kind: MarkFlush, At: 2 * sec}, claimedAt(3, "b", "k9")}, false},
+
+		{"P3", "put in before it was seen", func(p *Past) { p.set("p1", func(l *Life) { l.Called("x", 2*sec) }) }, []Mark{stockedAt(1)}, false},
+		{"P3", "put in after it was seen", func(p *Past) { p.set("p1", func(l *Life) { l.Called("x", sec) }) }, []Mark{stockedAt(2)}, true},
 
 		// What was born in a pool is judged by its claim.
 		{"H1", "recorded for its claimer", nil, []Mark{claimedAt(1, "a", "k1"), recorded(2, "p1", "1000-0")}, false},

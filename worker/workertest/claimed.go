@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/state"
 )
 
@@ -13,10 +14,16 @@ const (
 	poolPrefix    = sandboxPrefix + "pool-"
 )
 
-// Called notes a name that the container bears from now on.
-func (l *Life) Called(name string) {
+// Waits says that a container waits in a pool, or did so until a moment ago: its name is nobody's.
+func Waits(c engines.Container) bool { return strings.HasPrefix(c.Name, poolPrefix) }
+
+// Called notes a name that the container bears from this microsecond on.
+func (l *Life) Called(name string, at int64) {
 	if l.Name = name; !slices.Contains(l.Names, name) {
 		l.Names = append(l.Names, name)
+	}
+	if l.Pooled && l.Seen == 0 && !strings.HasPrefix(name, poolPrefix) {
+		l.Seen = at
 	}
 }
 

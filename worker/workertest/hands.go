@@ -58,7 +58,7 @@ func (c *chaos) newWorker(p *Process, life int) *worker.Worker {
 		Engines: Engines(p.Wire(c.sim)), Runtime: p.Runtime(c.sim),
 		Roles: []string{"developer", "qa"}, Name: name, Cell: cell, Network: "sim", Enabled: true,
 		Slots: 8, Grace: grace, JanitorInterval: 300 * time.Millisecond, StopGrace: time.Millisecond,
-		Drain: 2 * time.Second, Beat: lease / 3, Pool: c.o.Pool, PoolTick: poolTick, Log: log,
+		Drain: 2 * time.Second, Beat: lease / 3, Pool: c.o.Pool, PoolTick: poolTick, GiveWay: 4 * poolTick, Log: log,
 	})
 }
 

@@ -106,7 +106,7 @@ func markChecks() []func(*Past, Mark) {
 		checkRecordedAlive, checkRecordedAfterEnd, checkSuperseded, checkStruck,
 		checkOneReply, checkReplyRecorded, checkReplyYoung, checkReplyTask, checkReplyAlive,
 		checkPublishedOnce, checkRecordedOwner, checkReplyOwner, checkLeft, checkStale, checkNotRecordedWhenRevoked,
-		checkClaimedOnce, checkClaimedReady, checkClaimedUnused, checkRecordedClaimed,
+		checkClaimedOnce, checkClaimedReady, checkClaimedUnused, checkStockedUnseen, checkRecordedClaimed,
 	}
 }
 

@@ -2,7 +2,6 @@ package workertest
 
 import (
 	"context"
-	"strings"
 
 	"github.com/roboco/sandboxd/engines"
 	"github.com/roboco/sandboxd/state"
@@ -49,7 +48,7 @@ func (c *chaos) changeProjects(ctx context.Context) {
 // poolsAreGone: with the last worker the pools have been taken down.
 func (c *chaos) poolsAreGone() {
 	for _, b := range c.sim.Containers() {
-		if strings.HasPrefix(b.Name, poolPrefix) {
+		if Waits(b) {
 			c.facts.bad("P4", "%s is left with no worker to claim it", b.Name)
 		}
 	}

@@ -90,7 +90,7 @@ func restIdle(r Rest, bad func(string, string, ...any)) {
 			bad("P4", "%s (%s) waits to be claimed, and does not run", c.Name, short(c.ID))
 		case stands != 1:
 			bad("P4", "%s (%s), which nobody has claimed, stands in %d pools of %s", c.Name, short(c.ID), stands, engine)
-		case !strings.HasPrefix(c.Name, poolPrefix):
+		case !Waits(c):
 			bad("P4", "%s (%s) waits to be claimed under a name that somebody has seen", c.Name, short(c.ID))
 		}
 	}

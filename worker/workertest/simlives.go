@@ -1,8 +1,6 @@
 package workertest
 
 import (
-	"strings"
-
 	"github.com/roboco/sandboxd/engines"
 )
 
@@ -130,7 +128,7 @@ func (s *Sim) KillOne(d *Dice) bool {
 
 // KillIdle does so to one that waits in a pool.
 func (s *Sim) KillIdle(d *Dice) bool {
-	return s.killOne(d, func(b *box) bool { return strings.HasPrefix(b.Name, poolPrefix) })
+	return s.killOne(d, func(b *box) bool { return Waits(b.Container) })
 }
 
 func (s *Sim) killOne(d *Dice, which func(*box) bool) bool {

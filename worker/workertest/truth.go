@@ -18,6 +18,7 @@ type Life struct {
 	Task, Project, Owner, Born, Epoch, Password string
 	Created                                     int64
 	Claimed                                     int64 // 0: never, or it is not of a pool
+	Seen                                        int64 // since when a pooled one has borne another name than the pool's: an agent may know it
 	Removed                                     int64 // by whoever uses the Runtime
 	Died                                        int64 // out of band, the first time: by then it was dead
 	Dying                                       int64 // where it is not known to the moment when it died: until then it was alive
@@ -118,7 +119,7 @@ func (t truth) created(b *box) {
 	}
 }
 
-func (t truth) changed(b *box) { t.lives[b.ID].Called(b.Name) }
+func (t truth) changed(b *box) { t.lives[b.ID].Called(b.Name, micros()) }
 
 func (t truth) looked(id string) {
 	l := t.lives[id]

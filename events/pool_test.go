@@ -200,6 +200,20 @@ func poolTests() []test {
 			require.NoError(s, err)
 			left(2 * time.Hour)
 		}},
+		{"stock: a pool lapses when nothing was put in for twice a record's life", func(s *scene) {
+			s.stock(reds(), "p1")
+			keys, err := s.rdb.Keys(s.Context(), s.key("pool:*")).Result()
+			require.NoError(s, err)
+			require.Len(s, keys, 1)
+			left, err := s.rdb.PTTL(s.Context(), keys[0]).Result()
+			require.NoError(s, err)
+			require.Positive(s, left)
+			require.NoError(s, s.rdb.PExpire(s.Context(), keys[0], time.Minute).Err())
+			s.stock(reds(), "p2")
+			left, err = s.rdb.PTTL(s.Context(), keys[0]).Result()
+			require.NoError(s, err)
+			require.Greater(s, left, time.Minute)
+		}},
 		{"stock: what was claimed or retired is refused", func(s *scene) {
 			s.engage("")
 			d, b := s.running("r-1")

@@ -382,3 +382,16 @@ func TestPasswordsOfClaimsAreNeverEqual(t *testing.T) {
 	}
 	require.Len(t, seen, n+n/len(services))
 }
+
+// A pool whose list has lapsed is put together again, of the same containers.
+func TestPoolThatLapsed(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 2})
+	s.project("p", []string{"redis"}, nil)
+	s.worker()
+	before := passwords(s.full("redis", 2))
+	keys, err := s.rdb.Keys(t.Context(), "{"+s.cfg.Cell+"}:pool:*").Result()
+	require.NoError(t, err)
+	require.NoError(t, s.rdb.Del(t.Context(), keys...).Err())
+	require.ElementsMatch(t, before, passwords(s.full("redis", 2)))
+}

@@ -20,19 +20,6 @@ func (m *memory) RecordClaim(ctx context.Context, c Claim) error {
 	return c.follows(first)
 }
 
-// Claim implements History.
-func (m *memory) Claim(ctx context.Context, containerID string) (Claim, error) {
-	if err := m.begin(ctx); err != nil {
-		return Claim{}, err
-	}
-	defer m.mu.Unlock()
-	c, ok := m.claims[containerID]
-	if !ok {
-		return Claim{}, noClaim(containerID)
-	}
-	return c, nil
-}
-
 // Claims implements History.
 func (m *memory) Claims(ctx context.Context, containerIDs []string) (map[string]Claim, error) {
 	if err := m.begin(ctx); err != nil {

@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,22 +29,6 @@ func (p *postgres) RecordClaim(ctx context.Context, c Claim) error {
 		return err
 	}
 	return c.follows(first)
-}
-
-// Claim implements History.
-func (p *postgres) Claim(ctx context.Context, containerID string) (out Claim, err error) {
-	if !storable(containerID) {
-		return Claim{}, noClaim(containerID)
-	}
-	err = p.call(ctx, "look a claim up", func(ctx context.Context) error {
-		rows, _ := p.pool.Query(ctx, "SELECT "+claimColumns+" FROM sandboxd.pool_claims WHERE container_id = $1", containerID)
-		out, err = pgx.CollectExactlyOneRow(rows, scanClaim)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return noClaim(containerID)
-		}
-		return err
-	})
-	return out, err
 }
 
 // Claims implements History.

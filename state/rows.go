@@ -98,10 +98,6 @@ func (c Claim) follows(first Claim) error {
 	return fmt.Errorf("claim container %q for %q: %w, for %q", c.ContainerID, c.Agent, ErrClaimed, first.Agent)
 }
 
-func noClaim(containerID string) error {
-	return fmt.Errorf("claim of container %s: %w", quote(containerID), ErrNotFound)
-}
-
 // copied shares nothing with r.
 func (r Request) copied() Request {
 	r.Services = slices.Clone(r.Services)

@@ -217,9 +217,7 @@ type History interface {
 	// one of another agent or epoch is ErrClaimed; the same one again is no error. Text is kept as RecordRequests keeps it; ClaimedAt zero is now. *InvalidError without a
 	// container ID.
 	RecordClaim(ctx context.Context, c Claim) error
-	// Claim finds what a container was claimed for; ErrNotFound when nobody claimed it.
-	Claim(ctx context.Context, containerID string) (Claim, error)
-	// Claims finds many at once, by container ID; what nobody claimed is not in it.
+	// Claims finds what these containers were claimed for, by container ID; what nobody claimed is not in it.
 	Claims(ctx context.Context, containerIDs []string) (map[string]Claim, error)
 	// PruneRequests removes rows done before this time (a row that was never done goes by AskedAt) and returns how many.
 	// Claims older than it go with them. Events published before it, and more than a day ago, are forgotten too: their IDs are no longer known.

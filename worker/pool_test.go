@@ -104,8 +104,9 @@ func TestPoolServes(t *testing.T) {
 	s.full("postgres", 2)
 	s.full("redis", 1)
 
-	claim, err := s.store.Claim(t.Context(), s.given(a, "redis").ID)
+	claims, err := s.store.Claims(t.Context(), []string{s.given(a, "redis").ID})
 	require.NoError(t, err)
+	claim := claims[s.given(a, "redis").ID]
 	require.Equal(t, []string{a, "T-1", "p", "lease", "redis"}, []string{claim.Agent, claim.Task, claim.Project, claim.Owner, claim.Engine})
 	s.end(a)
 	s.eventually(time.Minute, func() bool { return len(s.sim.Containers()) == 3 }, "the end left something")

@@ -199,7 +199,6 @@ func Calls(s state.Store) map[string]func(context.Context) error {
 		"RecordRequests": func(ctx context.Context) error { return s.RecordRequests(ctx, []state.Request{full(requestID())}) },
 		"Requests":       func(ctx context.Context) error { _, err := s.Requests(ctx, state.HistoryFilter{}); return err },
 		"RecordClaim":    func(ctx context.Context) error { return s.RecordClaim(ctx, claim("c")) },
-		"Claim":          func(ctx context.Context) error { _, err := s.Claim(ctx, "c"); return err },
 		"Claims":         func(ctx context.Context) error { _, err := s.Claims(ctx, []string{"c"}); return err },
 		"PruneRequests":  func(ctx context.Context) error { _, err := s.PruneRequests(ctx, time.Now()); return err },
 	}

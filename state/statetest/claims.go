@@ -24,21 +24,22 @@ func claims(t *testing.T, s state.Store) {
 	ctx := background(t)
 	get := func(id string) state.Claim {
 		t.Helper()
-		c, err := s.Claim(ctx, id)
+		found, err := s.Claims(ctx, []string{id})
 		require.NoError(t, err)
-		return c
+		require.Len(t, found, 1, "%q", id)
+		return found[id]
 	}
-	for _, id := range append(nasty(), "", "unknown", "\x00", "\xff") {
-		_, err := s.Claim(ctx, id)
-		require.ErrorIs(t, err, state.ErrNotFound, "%q", id)
+	nobodys := func(ids ...string) {
+		t.Helper()
+		found, err := s.Claims(ctx, ids)
+		require.NoError(t, err)
+		require.Empty(t, found)
 	}
+	nobodys(append(nasty(), "", "unknown", "\x00", "\xff")...)
 	first := claim("first-pg")
 	require.NoError(t, s.RecordClaim(ctx, first))
 	require.Equal(t, first, get(first.ContainerID), "every field comes back")
-	_, err := s.Claim(ctx, strings.TrimSuffix(first.ContainerID, "pg"))
-	require.ErrorIs(t, err, state.ErrNotFound, "not by a prefix")
-	_, err = s.Claim(ctx, first.RequestID)
-	require.ErrorIs(t, err, state.ErrNotFound, "nor by another field's value")
+	nobodys(strings.TrimSuffix(first.ContainerID, "pg"), first.RequestID) // neither by a prefix nor by another field's value
 
 	t.Run("the first stands", func(t *testing.T) {
 		second := claim(first.ContainerID)

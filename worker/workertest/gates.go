@@ -191,10 +191,6 @@ func (g *gatedStore) RecordClaim(ctx context.Context, c state.Claim) error {
 	return g.call(func() error { return g.store.RecordClaim(ctx, c) })
 }
 
-func (g *gatedStore) Claim(ctx context.Context, id string) (state.Claim, error) {
-	return read(g, func() (state.Claim, error) { return g.store.Claim(ctx, id) })
-}
-
 func (g *gatedStore) Claims(ctx context.Context, ids []string) (map[string]state.Claim, error) {
 	return read(g, func() (map[string]state.Claim, error) { return g.store.Claims(ctx, ids) })
 }

@@ -99,10 +99,6 @@ func (d store) RecordClaim(ctx context.Context, c state.Claim) error {
 	return d.p.around("state.recordclaim", func() error { return d.s.RecordClaim(ctx, c) })
 }
 
-func (d store) Claim(ctx context.Context, containerID string) (state.Claim, error) {
-	return through(d.p, "state.claim", func() (state.Claim, error) { return d.s.Claim(ctx, containerID) })
-}
-
 func (d store) Claims(ctx context.Context, containerIDs []string) (map[string]state.Claim, error) {
 	return through(d.p, "state.claims", func() (map[string]state.Claim, error) { return d.s.Claims(ctx, containerIDs) })
 }

@@ -90,13 +90,13 @@ func tapDatabase(c state.PostgresConfig) state.PostgresConfig {
 // tapStore puts points around every call of the durable store.
 func tapStore(s state.Store) state.Store { return mustPoints().Store(s) }
 
-// tapWorker shortens the heartbeat, and puts the servers of a simulated engine behind points.
+// tapWorker shortens the heartbeat and the pools' tick, and puts the servers of a simulated engine behind points.
 func tapWorker(c worker.Config) worker.Config {
 	if e, ok := c.Runtime.(tappedEngine); ok && e.sim != nil {
 		c.Engines = simwire.Engines(e.sim)
 	}
 	c.Engines = mustPoints().Engines(c.Engines)
-	c.Beat = lease() / 3
+	c.Beat, c.PoolTick = lease()/3, lease()/3
 	return c
 }
 

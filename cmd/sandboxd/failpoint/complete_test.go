@@ -17,7 +17,6 @@ import (
 
 // exceptions are calls that a process does not make, or not to any effect, each with the reason.
 func exceptions(process string) map[string]string {
-	const notYet = "for containers from a pool: workers have none yet"
 	if process == "worker" {
 		return map[string]string{
 			"redis.sandbox":        "only gateways read whole records",
@@ -26,15 +25,6 @@ func exceptions(process string) map[string]string {
 			"redis.stumble":        "for a handler that panics, and none is known to",
 			"state.setflag":        "only operators switch, by a gateway",
 			"state.requests":       "only gateways show the history",
-			"redis.stock":          notYet,
-			"redis.claim":          notYet,
-			"redis.retire":         notYet,
-			"redis.forget":         notYet,
-			"redis.keep":           notYet,
-			"redis.unkeep":         notYet,
-			"state.recordclaim":    notYet,
-			"state.claim":          notYet,
-			"state.claims":         notYet,
 			"engine.removederived": "nobody gives an image another content meanwhile",
 		}
 	}
@@ -45,7 +35,6 @@ func exceptions(process string) map[string]string {
 		"state.recordrequests": "workers write the history",
 		"state.prunerequests":  "janitors prune it",
 		"state.recordclaim":    "workers claim",
-		"state.claim":          "workers ask what was claimed",
 		"state.claims":         "workers ask what was claimed",
 	}
 }

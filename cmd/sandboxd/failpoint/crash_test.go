@@ -21,6 +21,9 @@ const manyWorkers = 100
 func (w *world) setting(s scenario) {
 	w.t.Helper()
 	w.project(s.services, s.standing)
+	if s.pool {
+		w.ready = s.services
+	}
 	if s.prepare != nil {
 		s.prepare(w)
 	}
@@ -35,6 +38,9 @@ func (w *world) worker(s scenario, point string, first bool) *process {
 	var env []string
 	if first {
 		env = s.env
+	}
+	if s.pool {
+		env = append(slices.Clone(env), keeps)
 	}
 	p := w.start("worker", point, env...)
 	if s.live != nil {
@@ -74,6 +80,7 @@ func rehearse(t *testing.T, s scenario) []string {
 			require.Fail(t, "it does not end")
 		}
 		require.True(t, p.cmd.ProcessState.Success(), "it ended with %v", p.cmd.ProcessState)
+		w.swept()
 	}
 	next := p
 	if s.ends {
@@ -84,6 +91,7 @@ func rehearse(t *testing.T, s scenario) []string {
 	w.closed()
 	w.judgePast()
 	next.stop()
+	w.swept()
 	return passed
 }
 
@@ -153,6 +161,7 @@ func changes(name string) bool {
 	call := name[:strings.LastIndex(name, ".")]
 	return slices.Contains([]string{
 		"engine.create", "engine.start", "engine.rename", "engine.remove", "server.activate",
+		"redis.claim", "redis.stock", "redis.retire", "state.recordclaim",
 		"redis.begin", "redis.record", "redis.settle", "redis.answer", "redis.revoke", "redis.adopt", "redis.finish", "redis.publish",
 	}, call)
 }

@@ -46,7 +46,7 @@ func (w *world) wrong(alive []string, workers int) []string {
 	for _, v := range rest.Judge() {
 		wrong = append(wrong, v.Check+": "+v.Detail)
 	}
-	return append(append(wrong, w.wrongAnswers(rest)...), w.wrongSet(rest, alive)...)
+	return slices.Concat(wrong, w.wrongAnswers(rest), w.wrongSet(rest, alive), w.wrongPool(ctx, w.ready))
 }
 
 // wrongAnswers: each request was answered once, as it may be.
@@ -104,8 +104,11 @@ func (w *world) rest(ctx context.Context, workers int) (workertest.Rest, error) 
 		return r, err
 	}
 	if w.sim != nil {
-		r.Containers, r.Truth = w.sim.Containers(), w.sim.Truth()
-		return r, nil
+		if r.Truth, err = w.truth(ctx); err != nil {
+			return r, err
+		}
+		r.Containers, err = w.labelled(ctx, w.sim.Containers())
+		return r, err
 	}
 	r.Containers, err = w.containers(ctx)
 	return r, err
@@ -180,7 +183,9 @@ func (w *world) judgePast() {
 	marks, err := workertest.ReadMarks(append(w.audit, entries...))
 	require.NoError(w.t, err)
 	require.NotEmpty(w.t, marks, "no script wrote an audit")
-	past := workertest.Past{Truth: w.sim.Truth(), Asked: w.asked, TTL: (12 * time.Hour).Microseconds()}
+	truth, err := w.truth(w.t.Context())
+	require.NoError(w.t, err)
+	past := workertest.Past{Truth: truth, Asked: w.asked, TTL: (12 * time.Hour).Microseconds()}
 	found, _ := past.Judge(marks)
 	require.Empty(w.t, found, "the history breaks the protocol")
 }
@@ -190,13 +195,16 @@ func flushMark(at time.Time) redis.XMessage {
 	return redis.XMessage{ID: "flush", Values: map[string]any{"k": string(workertest.MarkFlush), "us": fmt.Sprint(at.UnixMicro())}}
 }
 
-// closed ends the work, and demands that nothing of it is left: no container, no record, no lease, no credentials.
+// closed ends the work, and demands that nothing of it is left: no container, no record, no claim, no lease, no credentials.
 func (w *world) closed() {
 	w.t.Helper()
 	w.end()
 	w.converged(nil, 1)
 	rest, err := w.rest(w.t.Context(), 1)
 	require.NoError(w.t, err)
+	claims, err := w.bus.ClaimedBy(w.t.Context(), w.slug)
+	require.NoError(w.t, err)
+	require.Empty(w.t, claims, "claims are left")
 	for stream, replies := range rest.Replies {
 		for _, p := range replies {
 			require.Empty(w.t, p.Engines, "%s still holds credentials", stream)

@@ -28,6 +28,7 @@ type scenario struct {
 	standing lists // features that the project always has
 	real     bool  // on the real container engine
 	slow     bool  // servers take their time and images are pulled: heartbeats, progress, waiting requests
+	pool     bool  // its workers keep a container of each service ready
 	// prepare makes what was there before, by a worker that nobody disturbs; act is what the worker finds at its start.
 	prepare, act func(w *world)
 	// live happens once the worker is up, or has died before; it is called once for each worker and must bear that.
@@ -44,7 +45,7 @@ func scenarios() []scenario {
 	both := []string{"postgres", "redis"}
 	work := func(w *world) { w.begin("T-1") }
 	made := func(w *world) { w.sandbox(nil) }
-	return []scenario{
+	return append([]scenario{
 		{name: "idle", services: both, want: none()},
 		{name: "create", services: both, standing: lists{"postgres": {"vector"}}, slow: true, act: func(w *world) {
 			w.begin("T-1")
@@ -151,7 +152,7 @@ func scenarios() []scenario {
 				_ = p.cmd.Process.Signal(syscall.SIGTERM)
 			}
 		}},
-	}
+	}, poolScenarios()...)
 }
 
 // engaged has had an epoch given in this life of Redis: a container of an earlier attempt is then not a lost one.

@@ -63,6 +63,8 @@ type world struct {
 	garbage  int64                     // undecodable entries that were sent
 	stranger string
 	task     string
+	services []string // of the project
+	ready    []string // engines of which one container is to be ready in the end
 }
 
 // newWorld makes a system on a simulated engine, in which nothing runs yet.
@@ -133,11 +135,17 @@ func (w *world) newBus(addr string) (*events.Bus, *redis.Client) {
 // undisturbed runs a worker in this process while f goes on, and until all that it published is done.
 func (w *world) undisturbed(f func()) {
 	w.t.Helper()
+	w.beside(nil, f)
+}
+
+// beside is undisturbed with a worker that keeps ready containers.
+func (w *world) beside(pool map[string]worker.PoolSize, f func()) {
+	w.t.Helper()
 	bus, _ := w.newBus(w.rdb.Options().Addr)
 	worker := worker.New(worker.Config{
 		Bus: bus, Store: w.store, Engines: w.registry, Runtime: w.runtime, Roles: []string{"developer", "qa"},
 		Cell: w.cell, Network: w.network, Enabled: true, Grace: w.times.grace, JanitorInterval: w.times.janitor, Beat: w.times.lease / 3,
-		Drain: 2 * time.Second, Log: zerolog.New(io.Discard),
+		Drain: 2 * time.Second, Pool: pool, PoolTick: w.times.lease / 3, Log: zerolog.New(io.Discard),
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
@@ -162,6 +170,7 @@ func (w *world) drained() {
 // project makes p, which is opted into these services.
 func (w *world) project(services []string, features map[string][]string) {
 	w.t.Helper()
+	w.services = services
 	_, _, err := w.store.PutProject(w.t.Context(), state.Project{Slug: "p", Services: services, Extensions: features})
 	require.NoError(w.t, err)
 }

@@ -109,7 +109,8 @@ func (w *Worker) tendShelf(ctx context.Context, s shelf, stocked []string, here 
 	return ready
 }
 
-// restock puts a container in that an earlier keeper made, if it still answers and nobody can have seen its password.
+// restock puts a container in that an earlier keeper made, if it still answers, has the features of its pool, and nobody can
+// have seen its password.
 func (w *Worker) restock(ctx context.Context, s shelf, c engines.Container) bool {
 	c, err := w.cfg.Runtime.Inspect(ctx, c.ID)
 	if err != nil {
@@ -118,8 +119,8 @@ func (w *Worker) restock(ctx context.Context, s shelf, c engines.Container) bool
 	if f, err := w.identify(ctx, c); err != nil || f.Slug != "" || !unseen(c) { // it was claimed meanwhile
 		return false
 	}
-	_, _, answers := w.answers(ctx, s.engine, c)
-	if !c.FirstLife || !answers {
+	_, active, answers := w.answers(ctx, s.engine, c)
+	if !c.FirstLife || !answers || !covers(active, s.pool.Features) {
 		if time.Since(c.Created) > w.cfg.Grace {
 			w.retireAll(ctx, []engines.Container{c})
 		}

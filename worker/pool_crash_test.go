@@ -1,0 +1,84 @@
+package worker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/state"
+	"github.com/roboco/sandboxd/worker"
+)
+
+// forgetfulStore loses the first claim, as if its run had died before it came to the store.
+type forgetfulStore struct {
+	worker.Store
+	lost atomic.Bool
+}
+
+func (f *forgetfulStore) RecordClaim(ctx context.Context, c state.Claim) error {
+	if f.lost.CompareAndSwap(false, true) {
+		return nil
+	}
+	return f.Store.RecordClaim(ctx, c)
+}
+
+// Whoever takes over what an earlier run claimed stores the claim before it is recorded: that one may have died in between, and
+// after a loss of Redis nothing else says whose it is.
+func TestTakenOverClaimIsStored(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 1}, func(r *rig) {
+		r.cfg.Store, r.cfg.Grace, r.cfg.JanitorInterval = &forgetfulStore{Store: r.store}, time.Nanosecond, time.Hour
+	})
+	s.project("p", []string{"redis"}, nil)
+	c := (&cues{}).on("before record", func(string) error { return errCut })
+	s.with(c)
+	s.full("redis", 1)
+	a := s.slug("a")
+	s.start(a, "T-1", "p")
+	got := s.request(a)["redis"]
+	require.True(t, c.met())
+	require.Equal(t, "made by an earlier attempt", got.reason)
+	id := s.given(a, "redis").ID
+	claims, err := s.store.Claims(t.Context(), []string{id})
+	require.NoError(t, err)
+	require.Equal(t, []string{a, "T-1", "p", s.asked}, []string{claims[id].Agent, claims[id].Task, claims[id].Project, claims[id].RequestID})
+	require.NotEmpty(t, claims[id].Born)
+	require.NotEmpty(t, claims[id].Epoch)
+}
+
+// What a keeper that died left half done is not put in, though it answers: it has not all the features of its pool.
+func TestHalfDoneIsNotPutIn(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 1}, func(r *rig) { r.cfg.Grace = time.Nanosecond })
+	s.project("p", []string{"redis"}, map[string][]string{"redis": {"bloom", "json"}})
+	_, stop := s.worker()
+	whole := s.full("redis", 1)[0]
+	s.left(stop)
+	e, _ := s.cfg.Engines.Lookup("redis")
+	spec := e.Describe(engines.Order{Image: e.Feature, Password: "half"})
+	half, err := s.sim.Create(t.Context(), engines.Launch{Spec: spec, Name: "roboco-sandbox-pool-redis-half", Labels: whole.Labels})
+	require.NoError(t, err)
+	require.NoError(t, s.sim.Start(t.Context(), half))
+	c, err := s.sim.Inspect(t.Context(), half)
+	require.NoError(t, err)
+	s.eventually(time.Minute, func() bool {
+		return e.Activate(context.Background(), engines.Access{Addr: c.Addrs[0], Password: "half"}, []string{"json"}) == nil
+	}, "it does not start")
+	s.worker()
+	s.eventually(time.Minute, func() bool { return len(s.idle("redis")) == 1 }, "both are kept")
+	require.Equal(t, whole.ID, s.full("redis", 1)[0].ID)
+}
+
+// left ends a worker whose pools outlive it, for another worker is on the host, and then that one is gone too.
+func (s *stage) left(stop func()) {
+	s.t.Helper()
+	_, err := s.bus.Keep(s.t.Context(), "simulated-host", "another", time.Hour)
+	require.NoError(s.t, err)
+	stop()
+	_, err = s.bus.Unkeep(s.t.Context(), "simulated-host", "another")
+	require.NoError(s.t, err)
+}

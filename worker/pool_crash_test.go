@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/engines"
+	"github.com/roboco/sandboxd/events"
 	"github.com/roboco/sandboxd/state"
 	"github.com/roboco/sandboxd/worker"
 )
@@ -81,4 +82,76 @@ func (s *stage) left(stop func()) {
 	stop()
 	_, err = s.bus.Unkeep(s.t.Context(), "simulated-host", "another")
 	require.NoError(s.t, err)
+}
+
+// watchedStore calls f after every look at claims, with how many there were before.
+type watchedStore struct {
+	worker.Store
+	looks atomic.Int64
+	f     func(look int64)
+}
+
+func (w *watchedStore) Claims(ctx context.Context, ids []string) (map[string]state.Claim, error) {
+	claims, err := w.Store.Claims(ctx, ids)
+	w.f(w.looks.Add(1) - 1)
+	return claims, err
+}
+
+// A keeper looked, nobody had claimed it; then it was claimed, and Redis lost that: the durable store has the last word, when
+// Redis knows no better.
+func TestRetireAsksTheDurableStore(t *testing.T) {
+	t.Parallel()
+	watched, c := &watchedStore{f: func(int64) {}}, &cues{}
+	s := pools(t, map[string]int{"redis": 1}, func(r *rig) {
+		watched.Store = r.store
+		r.cfg.Store = watched
+	})
+	s.project("p", []string{"redis"}, nil)
+	_, stop := s.worker()
+	box := s.full("redis", 1)[0]
+	s.left(stop)
+	a := s.slug("a")
+	s.start(a, "T-1", "p")
+	var before int64 // looks before the one that the removal begins with
+	watched.f = func(look int64) {
+		if before > 0 && look == before {
+			require.NoError(t, s.store.RecordClaim(context.Background(), state.Claim{
+				ContainerID: box.ID, Agent: a, Engine: "redis", Task: "T-1", Project: "p", Owner: events.OwnerLease, Born: "1-0", Epoch: "1",
+			}))
+		}
+	}
+	c.on("before inspect", func(string) error { before = watched.looks.Load(); return nil })
+	require.NoError(t, s.store.DeleteProject(t.Context(), "p")) // what is ready is wanted no more
+	s.with(c)
+	_, err := s.sim.Inspect(t.Context(), box.ID)
+	gone := func() bool { _, err = s.sim.Inspect(context.Background(), box.ID); return err != nil }
+	s.eventually(time.Minute, func() bool { return c.met() && watched.looks.Load() > before+4 || gone() }, "nobody looks")
+	require.False(t, gone(), "it was taken from whom it was claimed for")
+}
+
+// A mark in Redis that a container was retired does not take it from the agent that the durable store names, though no keeper looks.
+func TestRetiredMarkIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 1}, func(r *rig) { r.cfg.Grace, r.cfg.JanitorInterval = time.Nanosecond, 50*time.Millisecond })
+	s.project("p", []string{"redis"}, nil)
+	_, stop := s.worker()
+	pool := poolOf(s.full("redis", 1)[0])
+	a := s.slug("a")
+	s.start(a, "T-1", "p")
+	got := s.request(a)["redis"]
+	require.Equal(t, events.Pooled, got.outcome)
+	stop()
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	keeper, err := s.bus.Keep(t.Context(), "simulated-host", "another", time.Hour) // and it does nothing
+	require.NoError(t, err)
+	require.True(t, keeper)
+	fate, err := s.bus.Retire(t.Context(), pool, s.given(a, "redis").ID)
+	require.NoError(t, err)
+	require.Equal(t, events.FateDead, fate)
+	s.worker()
+	s.eventually(time.Minute, func() bool {
+		r, err := s.bus.Sandbox(context.Background(), a, false)
+		return err == nil && r.Engines["redis"].Name != ""
+	}, "it was not adopted")
+	require.Equal(t, got.Password, s.request(a)["redis"].Password)
 }

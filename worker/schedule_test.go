@@ -87,18 +87,29 @@ func TestTakeOver(t *testing.T) {
 	require.Equal(t, left.Env[engines.EnvPassword], s.granted(wait())["redis"].Password, "taken over")
 	stop()
 
-	// Once more, and the owner changes before the run goes on.
+	// Once more, and the owner changes before the run goes on. Whatever the former owner's stop would remove stays until the next
+	// run has come upon it.
 	s.end(a)
-	c = (&cues{}).on("before record", func(string) error {
+	c = &cues{}
+	var before []engines.Container
+	c.on("before record", func(string) error {
+		before = s.boxes(a)
 		s.sim.AgentUp(a)
+		c.always("before revoke", func(string) error { return errCut })
+		c.always("after inspect", func(idOrName string) error {
+			if idOrName == "roboco-sandbox-redis-"+a {
+				c.no("before revoke")
+				c.no("after inspect")
+			}
+			return nil
+		})
 		return errCut
 	})
 	s.with(c)
 	s.start(a, "T-2", "p")
-	wait = s.ask(a, nil, nil)
-	s.eventually(time.Minute, c.met, "nothing was recorded")
-	before := s.boxes(a)
-	wait()
+	s.ask(a, nil, nil)()
+	require.True(t, c.met(), "no run came upon the container")
+	require.NotEmpty(t, before)
 	now := s.request(a)["redis"].Password
 	for _, b := range before {
 		require.NotEqual(t, b.Env[engines.EnvPassword], now, "the former owner's")

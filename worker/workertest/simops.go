@@ -135,6 +135,9 @@ func (s *Sim) Remove(ctx context.Context, id string, grace time.Duration) error 
 	_ = grace // a simulated server stops at its signal
 	_, err := do(ctx, s, OpRemove, func() (struct{}, error) {
 		b := s.boxes[id]
+		if b == nil { // a real one takes a name too
+			b = s.boxes[s.names[id]]
+		}
 		if b == nil {
 			return struct{}{}, nil
 		}

@@ -155,3 +155,28 @@ func TestRetiredMarkIsNotTrusted(t *testing.T) {
 	}, "it was not adopted")
 	require.Equal(t, got.Password, s.request(a)["redis"].Password)
 }
+
+// Whoever asks before a janitor has adopted what the agent claimed, after a loss of all of Redis, is given it as it is.
+func TestClaimedIsTakenOverAfterALoss(t *testing.T) {
+	t.Parallel()
+	s := pools(t, map[string]int{"redis": 1, "postgres": 1}, func(r *rig) { r.cfg.JanitorInterval = time.Hour })
+	s.project("p", []string{"redis", "postgres"}, map[string][]string{"postgres": {"vector"}})
+	s.worker()
+	s.full("redis", 1)
+	s.full("postgres", 1)
+	a := s.slug("a")
+	s.start(a, "T-1", "p")
+	got := s.request(a)
+	require.Equal(t, events.Pooled, got["redis"].outcome)
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	again := s.request(a)
+	for _, engine := range []string{"redis", "postgres"} {
+		require.Equal(t, got[engine].Password, again[engine].Password, engine)
+		require.Equal(t, got[engine].features, again[engine].features, engine)
+	}
+	ids, err := s.bus.ClaimedBy(t.Context(), a)
+	require.NoError(t, err)
+	require.Len(t, ids, 2, "Redis knows of the claims again")
+	s.end(a)
+	s.eventually(time.Minute, func() bool { return len(s.sim.Containers()) == 2 }, "the end left something beside the pool")
+}

@@ -44,6 +44,10 @@ func poolScenarios() []scenario {
 		}, live: askOf(nil)},
 		{name: "claimed container ended", services: redis, pool: true, prepare: claimed, act: (*world).end, want: none()},
 		{name: "pool taken up again", services: redis, pool: true, prepare: claimed, act: (*world).forget},
+		{name: "claimed, lost and asked for", services: both, pool: true, prepare: claimed, act: func(w *world) {
+			w.forget()
+			w.ask(nil, nil)
+		}},
 		{name: "pool drained", services: redis, prepare: ready, want: none()},
 		{name: "pool at the end", services: redis, pool: true, want: none(), ends: true, live: func(w *world, p *process, first bool) {
 			if first {

@@ -161,13 +161,17 @@ func changes(name string) bool {
 	call := name[:strings.LastIndex(name, ".")]
 	return slices.Contains([]string{
 		"engine.create", "engine.start", "engine.rename", "engine.remove", "server.activate",
-		"redis.claim", "redis.stock", "redis.retire", "state.recordclaim",
+		"redis.claim", "redis.retire", "state.recordclaim",
 		"redis.begin", "redis.record", "redis.settle", "redis.answer", "redis.revoke", "redis.adopt", "redis.finish", "redis.publish",
 	}, call)
 }
 
-// deep says that the second pass is worth a kill of its own: one engine is done, the other is not.
+// deep says that the second pass is worth a kill of its own: one engine is done, the other is not. What fills a pool does so one
+// by one.
 func deep(s scenario, name string) bool {
+	if s.pool && !strings.HasPrefix(name, "engine.rename.") {
+		return false
+	}
 	return len(s.services) > 1 && changes(name) && (strings.HasPrefix(name, "engine.") || strings.HasPrefix(name, "redis.re"))
 }
 

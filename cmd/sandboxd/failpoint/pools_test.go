@@ -37,8 +37,10 @@ func poolScenarios() []scenario {
 	return []scenario{
 		{name: "pool filled", services: both, standing: lists{"postgres": {"vector"}, "redis": {"json"}}, pool: true, want: none()},
 		{name: "claimed", services: both, pool: true, prepare: ready, live: askOf(nil)},
-		{name: "claimed, one feature more", services: []string{"postgres"}, standing: lists{"postgres": {"vector"}}, pool: true, prepare: ready,
-			live: askOf(lists{"postgres": {"citext"}})},
+		{
+			name: "claimed, one feature more", services: []string{"postgres"}, standing: lists{"postgres": {"vector"}}, pool: true,
+			prepare: ready, live: askOf(lists{"postgres": {"citext"}}),
+		},
 		{name: "claimed dead", services: redis, pool: true, prepare: ready, act: func(w *world) {
 			require.True(w.t, w.sim.Kill(w.idle()[0].ID, workertest.Restarts))
 		}, live: askOf(nil)},

@@ -58,6 +58,7 @@ func TestConfigReadsEveryForm(t *testing.T) {
 		"ROBOCO_SANDBOX_GRACE=", "ROBOCO_SANDBOX_URL=http://x", "ROBOCO_SANDBOX_TOKEN=t", "ROBOCO_SANDBOX_SERVICES_AVAILABLE=redis",
 		"ROBOCO_SANDBOX_MAX=20", "ROBOCO_SANDBOX_AGENT_REQUESTS=8", "ROBOCO_SANDBOX_MEMORY_TOTAL=8g", "ROBOCO_SANDBOX_CREATES=3",
 		"ROBOCO_SANDBOX_QUEUE_TIMEOUT=30s", "ROBOCO_DATABASE_URL=postgres://u:p@h:5432/d", "ROBOCO_TEST_DB_HOST=not-ours", "ROBOCO_SANDBOX_OWNER=lease",
+		"ROBOCO_SANDBOX_PRIMED=off",
 	})
 	require.NoError(t, err)
 	require.True(t, bool(cfg.Enabled))
@@ -72,6 +73,7 @@ func TestConfigReadsEveryForm(t *testing.T) {
 	w := cfg.worker(nil, nil, nil, nil, zerolog.Nop())
 	require.EqualValues(t, 8<<30, w.MemoryTotal)
 	require.Equal(t, 3, w.Creates)
+	require.True(t, w.Unprimed)
 	require.Equal(t, 30*time.Second, w.QueueTimeout)
 	pg, _ := cfg.registry().Lookup("postgres")
 	require.Equal(t, "pg:test", pg.Bare)
@@ -110,6 +112,7 @@ func TestConfigRefusesNamingTheVariable(t *testing.T) {
 		{"ROBOCO_SANDBOX_SLOTS=0", "least is 1"},
 		{"ROBOCO_SANDBOX_RATE=-1", "from 0"},
 		{"ROBOCO_SANDBOX_OWNER=nobody", "none of container, lease"},
+		{"ROBOCO_SANDBOX_PRIMED=true", "none of on, off"},
 		{"ROBOCO_SANDBOX_PUBLISH=all", "none of none, loopback"},
 		{"ROBOCO_SANDBOX_LOG_LEVEL=loud", "none of debug"},
 		{"ROBOCO_SANDBOX_LOG_FORMAT=xml", "none of json"},

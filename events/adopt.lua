@@ -3,9 +3,7 @@
 -- Returns OK or fate.lua's verdict.
 local v = verdict()
 if v ~= 'LOST' then return v end
-if args.own_epoch == '' or not leased(args.own_epoch) then
-  if leased() then return 'BUSY' end
-end
+if leased() and not leased(args.own_epoch) then return 'BUSY' end
 known()
 call('HSETNX', AGENT, 'task', args.task)
 call('HSETNX', AGENT, 'project', args.project)

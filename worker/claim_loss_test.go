@@ -142,9 +142,9 @@ func TestTakenOverClaimIsStored(t *testing.T) {
 	left := s.given(a, "redis")
 	s.worker()
 	require.Equal(t, left.Env[engines.EnvPassword], s.granted(wait())["redis"].Password, "taken over")
-	claim, err := s.store.Claim(t.Context(), left.ID)
-	require.NoError(t, err, "the durable store does not know of the claim")
-	require.Equal(t, a, claim.Agent)
+	claims, err := s.store.Claims(t.Context(), []string{left.ID})
+	require.NoError(t, err)
+	require.Equal(t, a, claims[left.ID].Agent, "the durable store does not know of the claim")
 }
 
 // What is somebody's by the durable store alone does not stay in a pool, and is not taken for retired.

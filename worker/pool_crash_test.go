@@ -14,43 +14,6 @@ import (
 	"github.com/roboco/sandboxd/worker"
 )
 
-// forgetfulStore loses the first claim, as if its run had died before it came to the store.
-type forgetfulStore struct {
-	worker.Store
-	lost atomic.Bool
-}
-
-func (f *forgetfulStore) RecordClaim(ctx context.Context, c state.Claim) error {
-	if f.lost.CompareAndSwap(false, true) {
-		return nil
-	}
-	return f.Store.RecordClaim(ctx, c)
-}
-
-// Whoever takes over what an earlier run claimed stores the claim before it is recorded: that one may have died in between, and
-// after a loss of Redis nothing else says whose it is.
-func TestTakenOverClaimIsStored(t *testing.T) {
-	t.Parallel()
-	s := pools(t, map[string]int{"redis": 1}, func(r *rig) {
-		r.cfg.Store, r.cfg.Grace, r.cfg.JanitorInterval = &forgetfulStore{Store: r.store}, time.Nanosecond, time.Hour
-	})
-	s.project("p", []string{"redis"}, nil)
-	c := (&cues{}).on("before record", func(string) error { return errCut })
-	s.with(c)
-	s.full("redis", 1)
-	a := s.slug("a")
-	s.start(a, "T-1", "p")
-	got := s.request(a)["redis"]
-	require.True(t, c.met())
-	require.Equal(t, "made by an earlier attempt", got.reason)
-	id := s.given(a, "redis").ID
-	claims, err := s.store.Claims(t.Context(), []string{id})
-	require.NoError(t, err)
-	require.Equal(t, []string{a, "T-1", "p", s.asked}, []string{claims[id].Agent, claims[id].Task, claims[id].Project, claims[id].RequestID})
-	require.NotEmpty(t, claims[id].Born)
-	require.NotEmpty(t, claims[id].Epoch)
-}
-
 // What a keeper that died left half done is not put in, though it answers: it has not all the features of its pool.
 func TestHalfDoneIsNotPutIn(t *testing.T) {
 	t.Parallel()

@@ -90,7 +90,7 @@ func (r *run) takeClaimed(ctx context.Context, e engines.Engine, name string, c 
 // letGo gives a container back that is another's by the durable store, if it has our name by now.
 func (r *run) letGo(ctx context.Context, e engines.Engine, c engines.Container, name string, named error) error {
 	if named != nil || c.ID == "" {
-		return nil // the janitor sees to it
+		return nil //nolint:nilerr // it did not get our name: the janitor sees to it
 	}
 	f, err := r.w.identify(ctx, c)
 	if err != nil {

@@ -44,9 +44,6 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 			return "", err
 		}
 		fate, err := w.fate(ctx, c, f, ownEpoch)
-		if err == nil && fate == events.FateDead && pooled(c) {
-			fate, err = w.lastWord(ctx, c, f)
-		}
 		if err != nil || fate != events.FateDead {
 			return fate, err
 		}
@@ -66,8 +63,17 @@ func (w *Worker) remove(ctx context.Context, id, ownEpoch, reason string) (event
 	}
 }
 
-// fate asks what is to become of a container as it stands now: of an agent's revoke decides, of nobody's retire.
+// fate asks what is to become of a container as it stands now. Of one from a pool the durable store has the last word.
 func (w *Worker) fate(ctx context.Context, c engines.Container, f events.Found, ownEpoch string) (events.Fate, error) {
+	fate, err := w.decided(ctx, c, f, ownEpoch)
+	if err == nil && fate == events.FateDead && pooled(c) {
+		return w.lastWord(ctx, c, f)
+	}
+	return fate, err
+}
+
+// decided is what Redis says of it: of an agent's revoke decides, of nobody's retire.
+func (w *Worker) decided(ctx context.Context, c engines.Container, f events.Found, ownEpoch string) (events.Fate, error) {
 	if f.Slug == "" {
 		fate, err := w.cfg.Bus.Retire(ctx, w.poolOf(c), c.ID)
 		if err != nil {

@@ -45,7 +45,7 @@ type agentHost interface {
 }
 
 // engineFaults are what goes wrong with the engine; each fault that lasts gives a function that ends it.
-type engineFaults interface {
+type engineFaults interface { //nolint:interfacebloat // one for each fault
 	pause() (mend func())
 	slow(op int, by time.Duration) (mend func())
 	fail() (mend func())

@@ -167,19 +167,40 @@ func (b *Bus) Agent(ctx context.Context, slug string) (AgentState, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return AgentState{}, failed(doing, err)
 	}
-	h := read.Val()
+	return agentState(read.Val(), clock.Val()), nil
+}
+
+// Standing reads what the guards of a request begin with, the master switch and the agent's hash, in one call.
+func (b *Bus) Standing(ctx context.Context, slug string) (Switch, AgentState, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	pipe := b.calls.Pipeline()
+	on, read, clock := pipe.Get(ctx, b.switchKey()), pipe.HGetAll(ctx, b.agentKey(slug)), pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) { // the switch alone may be missing
+		return SwitchMissing, AgentState{}, failed("read the master switch and what is known of agent "+slug, err)
+	}
+	for _, c := range []redis.Cmder{read, clock} {
+		if c.Err() != nil {
+			return SwitchMissing, AgentState{}, failed("read what is known of agent "+slug, c.Err())
+		}
+	}
+	return Switch(on.Val()), agentState(read.Val(), clock.Val()), nil
+}
+
+// agentState reads an agent's hash, as it stands at this time.
+func agentState(h map[string]string, now time.Time) AgentState {
 	a := AgentState{
 		Task: h["task"], Project: h["project"], WorkEnded: h["over"] != "", Owned: h["owned"] != "",
 		Owner: h["owner"], Ended: h["ended"], Epoch: h["epoch"],
 	}
 	a.Known = a.Task != "" || a.WorkEnded
 	if h["lease"] != "" {
-		a.Leased = millis(h["until"]).After(clock.Val())
+		a.Leased = millis(h["until"]).After(now)
 	}
 	if h["hosts"] != "" {
 		a.Hosts = strings.Split(h["hosts"], ",")
 	}
-	return a, nil
+	return a
 }
 
 // SetOwned marks the agent's engagement as owned by a container, if it is still this one.

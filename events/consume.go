@@ -65,25 +65,57 @@ func (c *consumer) take(ctx context.Context) bool {
 	return true
 }
 
+// more takes up to n free slots, without waiting, and returns how many.
+func (c *consumer) more(n int) (taken int) {
+	for taken < n {
+		select {
+		case c.slots <- struct{}{}:
+			taken++
+		default:
+			return taken
+		}
+	}
+	return taken
+}
+
 func (c *consumer) release() { <-c.slots }
+
+// batch is how many entries are read at once, at most, while there are always more.
+const batch = 8
 
 // readFresh reads what nobody has been given yet.
 func (c *consumer) readFresh(ctx context.Context) {
-	args := &redis.XReadGroupArgs{Group: group, Consumer: c.name, Streams: []string{c.bus.stream(), ">"}, Count: 1, Block: block}
+	args := &redis.XReadGroupArgs{Group: group, Consumer: c.name, Streams: []string{c.bus.stream(), ">"}, Block: block}
 	if cap(c.slots) == 1 {
 		args.Block = c.bus.cfg.Park // the only slot is needed for what is parked, too
 	}
 	var trouble backoff
-	for c.take(ctx) {
+	for want := 1; c.take(ctx); {
+		// Where a read brought all that it asked for there is more. Otherwise no slot is held for what may not come: others that
+		// are free, for what is parked and for other workers, get it.
+		slots := 1 + c.more(want-1)
+		args.Count = int64(slots)
 		// A read that was called off could still have been answered: it ends by itself, and what it brings is not lost.
 		found, err := c.bus.blocking.XReadGroup(context.WithoutCancel(ctx), args).Result()
-		if err != nil || len(found) == 0 || len(found[0].Messages) == 0 {
+		var messages []redis.XMessage
+		if err == nil && len(found) > 0 {
+			messages = found[0].Messages
+		}
+		for range slots - len(messages) {
 			c.release()
+		}
+		if len(messages) == 0 {
+			want = 1
 			c.mend(ctx, err, &trouble)
 			continue
 		}
 		trouble.over()
-		c.start(ctx, found[0].Messages[0])
+		if want = min(2*len(messages), batch); len(messages) < slots {
+			want = 1
+		}
+		for _, m := range messages {
+			c.start(ctx, m)
+		}
 	}
 }
 

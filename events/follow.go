@@ -16,8 +16,10 @@ const (
 	block = time.Second
 	// vanished is how long a follower bears with a request that is nowhere: its publication may be on its way again.
 	vanished = 2 * time.Second
-	// slowSweep is how often a follower looks without having been told: a notice may be lost.
+	// slowSweep is how soon a follower looks without having been told: a notice may be lost. It looks more and more seldom, up
+	// to lastSweep: many may be waiting.
 	slowSweep = time.Second
+	lastSweep = 4 * time.Second
 )
 
 // Follow calls each with every entry of a reply stream after the given one ("" = from the start), progress first, the
@@ -25,10 +27,13 @@ const (
 // request that stays unknown for 2 s (Redis may have forgotten it: publish it again under its event ID). A Redis that does
 // not answer is borne with for Config.Accept. While RunInbox serves the request's gateway, waiting costs no connection.
 func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each func(Reply) error) error {
-	bell, stop := b.inbox.listen(requestID)
+	bell, expected, stop := b.inbox.listen(requestID)
 	defer stop()
+	if expected && after == "" { // it was published a moment ago: whatever there is will ring, or has
+		wait(ctx, bell, slowSweep)
+	}
 	var absent, down time.Time
-	for {
+	for sweep := slowSweep; ; sweep = min(2*sweep, lastSweep) {
 		s, err := b.look(ctx, slug, requestID, after)
 		if ctx.Err() != nil {
 			return fmt.Errorf("follow request %s: %w", requestID, ctx.Err())
@@ -36,20 +41,34 @@ func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each fu
 		if b.impatient(err, s.lapsed, &absent, &down) {
 			return err
 		}
-		for _, r := range s.replies {
-			if err := each(r); err != nil {
-				return err
-			}
-			if after = r.ID; r.Terminal() {
-				return nil
-			}
+		if over, err := s.handOn(each); over || err != nil {
+			return err
+		}
+		if n := len(s.replies); n > 0 {
+			after = s.replies[n-1].ID
 		}
 		if err == nil && !b.inbox.serves(s.gateway) {
 			b.waitBlocked(ctx, slug, requestID, after)
 			continue
 		}
-		wait(ctx, bell, slowSweep)
+		if err != nil || len(s.replies) > 0 {
+			sweep = slowSweep
+		}
+		wait(ctx, bell, sweep)
 	}
+}
+
+// handOn calls each with every reply, up to the terminal one: then it is over.
+func (s sight) handOn(each func(Reply) error) (over bool, err error) {
+	for _, r := range s.replies {
+		if err := each(r); err != nil {
+			return false, err
+		}
+		if r.Terminal() {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // impatient says that a failed look ends the wait: what is absent, or down, since those times has been so for too long.
@@ -106,13 +125,44 @@ type inbox struct {
 	mu      sync.Mutex
 	served  map[string]int                        // gateways whose notices are being read
 	waiting map[string]map[chan struct{}]struct{} // by request ID
+	// expected are bells of requests that nobody listens for yet.
+	expected map[string]chan struct{}
 }
 
-// listen gives a bell that rings when a request has something new, until stop is called.
-func (i *inbox) listen(requestID string) (bell <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
+// Expect says that a request of this gateway is about to be published for the first time, and followed from its start: the
+// first Follow then waits for its notice before it looks, if RunInbox serves the gateway. forget is to be called when it is
+// not followed after all; else it changes nothing.
+func (b *Bus) Expect(gateway, requestID string) (forget func()) {
+	if !b.inbox.serves(gateway) {
+		return func() {}
+	}
+	return b.inbox.expect(requestID)
+}
+
+// expect makes the bell that the first to listen gets.
+func (i *inbox) expect(requestID string) (forget func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.expected == nil {
+		i.expected = map[string]chan struct{}{}
+	}
+	i.expected[requestID] = make(chan struct{}, 1)
+	return func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.expected, requestID)
+	}
+}
+
+// listen gives a bell that rings when a request has something new, until stop is called; expected says that it would have
+// rung since before the request was published.
+func (i *inbox) listen(requestID string) (bell <-chan struct{}, expected bool, stop func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c, expected := i.expected[requestID]
+	if delete(i.expected, requestID); !expected {
+		c = make(chan struct{}, 1)
+	}
 	if i.waiting == nil {
 		i.waiting = map[string]map[chan struct{}]struct{}{}
 	}
@@ -120,7 +170,7 @@ func (i *inbox) listen(requestID string) (bell <-chan struct{}, stop func()) {
 		i.waiting[requestID] = map[chan struct{}]struct{}{}
 	}
 	i.waiting[requestID][c] = struct{}{}
-	return c, func() {
+	return c, expected, func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if delete(i.waiting[requestID], c); len(i.waiting[requestID]) == 0 {
@@ -134,10 +184,31 @@ func (i *inbox) ring(requestID string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for c := range i.waiting[requestID] {
-		select {
-		case c <- struct{}{}:
-		default: // it has been rung already
+		rung(c)
+	}
+	if c, ok := i.expected[requestID]; ok {
+		rung(c)
+	}
+}
+
+// ringAll wakes everybody: notices may have been lost.
+func (i *inbox) ringAll() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, bells := range i.waiting {
+		for c := range bells {
+			rung(c)
 		}
+	}
+	for _, c := range i.expected {
+		rung(c)
+	}
+}
+
+func rung(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it has been rung already
 	}
 }
 
@@ -177,10 +248,12 @@ func (b *Bus) RunInbox(ctx context.Context, gateway string) error {
 			// A stream that began anew may count from an earlier time than ours.
 			if now, err := b.newest(ctx, key); err == nil && earlier(now, last) {
 				last = "0-0"
+				b.inbox.ringAll()
 			}
 		case err != nil:
-			b.cfg.Log.Debug().Err(err).Str("gateway", gateway).Msg("cannot read notices; followers look each second")
+			b.cfg.Log.Debug().Err(err).Str("gateway", gateway).Msg("cannot read notices; followers look for themselves")
 			wait(ctx, nil, block/4)
+			b.inbox.ringAll()
 		default:
 			for _, m := range found[0].Messages {
 				last = m.ID

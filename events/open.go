@@ -17,6 +17,8 @@ const (
 	dialLimit = 2 * time.Second
 	ioLimit   = 2 * time.Second
 	retries   = 2
+	// conns are the connections for calls that answer at once: many callers share few.
+	conns = 16
 )
 
 // Open makes the two clients that New wants from a URL: redis://, rediss:// or unix://. It does not dial. The errors
@@ -38,10 +40,16 @@ func OpenTLS(rawURL string, conf *tls.Config) (calls, blocking redis.UniversalCl
 	// A user with just the commands it needs may not say who it is, and would be noted as refused at each connection.
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if o.Protocol == 0 {
+		o.Protocol = 2 // nothing here comes unasked: with 3 the client would look for it before each answer
+	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialLimit, ioLimit, ioLimit
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
 	o.PoolTimeout = ioLimit
+	if o.PoolSize == 0 {
+		o.PoolSize = conns
+	}
 	o.MaxRetries = retries
 	waiting := *o
 	waiting.MaxRetries = -1

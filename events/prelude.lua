@@ -43,9 +43,12 @@ local function leased(epoch)
   return h[1] and h[2] and tonumber(h[2]) > ms and (not epoch or h[1] == epoch)
 end
 
+-- entry is a recorded engine. What was read once is not decoded again: the texts are long, and most scripts come by several times.
+local decoded = {}
 local function entry(engine)
   local raw = call('HGET', RECORD, engine)
-  return raw and cjson.decode(raw)
+  if raw and not decoded[raw] then decoded[raw] = cjson.decode(raw) end
+  return raw and decoded[raw]
 end
 
 local function set_of(list)

@@ -270,6 +270,19 @@ func replyTests() []test {
 			require.LessOrEqual(s, checked, between.UnixMicro())
 			require.Equal(s, cont, last[0].Values["own"])
 		}},
+		{"what the guards begin with is read at once", func(s *scene) {
+			v, a, err := s.bus.Standing(s.Context(), agent)
+			require.NoError(s, err)
+			require.Equal(s, events.SwitchMissing, v)
+			require.Equal(s, events.AgentState{}, a)
+			s.engage("container")
+			require.NoError(s, s.bus.SetMasterSwitch(s.Context(), events.SwitchOff))
+			v, a, err = s.bus.Standing(s.Context(), agent)
+			require.NoError(s, err)
+			require.Equal(s, events.SwitchOff, v)
+			require.Equal(s, s.state(), a)
+			require.Equal(s, task, a.Task)
+		}},
 		{"the master switch", func(s *scene) {
 			v, err := s.bus.MasterSwitch(s.Context())
 			require.NoError(s, err)

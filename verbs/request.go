@@ -92,6 +92,8 @@ func (g *Gateway) ask(ctx context.Context, c *call, in client.SandboxRequest, ea
 	if err != nil {
 		return client.Envelope{}, err
 	}
+	forget := g.cfg.Bus.Expect(g.cfg.GatewayName, e.ID)
+	defer forget()
 	refused := g.publishRequest(limited, e)
 	if ctx.Err() != nil {
 		return client.Envelope{}, context.Cause(ctx)

@@ -23,14 +23,18 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 	if !slices.Contains(w.cfg.Roles, q.Role) {
 		return admitted{}, refuseRole(q.Role, w.cfg.Roles), nil
 	}
-	on, err := w.enabled(ctx)
+	v, hash, err := w.cfg.Bus.Standing(ctx, d.Event.Subject)
+	if err != nil {
+		return w.refuseUnlessBus(fmt.Errorf("read what the guards begin with: %w", err))
+	}
+	on, err := w.enabled(ctx, v)
 	if err != nil {
 		return w.refuseUnlessBus(err)
 	}
 	if !on {
 		return admitted{}, refuseSwitch(), nil
 	}
-	seen, err := w.look(ctx, d.Event.Subject)
+	seen, err := w.lookFrom(ctx, d.Event.Subject, hash)
 	if err != nil {
 		return w.refuseUnlessBus(err)
 	}
@@ -94,12 +98,8 @@ func (w *Worker) admit(p state.Project, q events.Requested) (admitted, *events.R
 	return a, nil
 }
 
-// enabled reads the master switch: the run-time value where one is set, else the environment's.
-func (w *Worker) enabled(ctx context.Context) (bool, error) {
-	v, err := w.cfg.Bus.MasterSwitch(ctx)
-	if err != nil {
-		return false, fmt.Errorf("read the master switch: %w", err)
-	}
+// enabled is what the mirrored master switch says: the run-time value where one is set, else the environment's.
+func (w *Worker) enabled(ctx context.Context, v events.Switch) (_ bool, err error) {
 	if v == events.SwitchMissing {
 		if v, err = w.mirrorSwitch(ctx); err != nil {
 			return false, err

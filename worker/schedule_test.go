@@ -211,30 +211,35 @@ func TestObserverReadsFirst(t *testing.T) {
 	require.Equal(t, second["redis"].Password, s.box(a, "redis").Env[engines.EnvPassword])
 }
 
-// Guards read the hash before they look: a look that was slow does not end the sandbox of who came since.
+// Guards read the hash before they look: a look that was slow does not end the sandbox of who came since, nor does one that was
+// made before the hash was read.
 func TestGuardsReadFirst(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	a := s.agentAtWork()
-	c := &cues{}
-	s.with(c)
-	s.request(a)
-	s.request(a) // by now the observer and the janitor have had their first look
-	var second map[string]got
-	c.on("after switch", func(string) error {
-		c.on("after look", func(string) error {
+	for _, when := range []string{"before the hash is read", "after the look"} {
+		s := newStage(t)
+		a := s.agentAtWork()
+		c := &cues{}
+		s.with(c)
+		s.request(a)
+		s.request(a) // by now the observer and the janitor have had their first look
+		var second map[string]got
+		another := func(string) error {
 			s.sim.AgentUp(a)
 			s.with(nil)
 			second = s.request(a)
 			return nil
-		})
-		return nil
-	})
-	wait := s.ask(a, nil, nil)
-	last := s.granted(wait())
-	require.True(t, c.met())
-	require.Equal(t, second["redis"].Password, last["redis"].Password, "the old look was made anew")
-	require.Equal(t, second["redis"].Password, s.box(a, "redis").Env[engines.EnvPassword])
+		}
+		if when == "after the look" {
+			c.on("after switch", func(string) error { c.on("after look", another); return nil })
+		} else {
+			c.on("before switch", another)
+		}
+		wait := s.ask(a, nil, nil)
+		last := s.granted(wait())
+		require.True(t, c.met())
+		require.Equal(t, second["redis"].Password, last["redis"].Password, "the old look was made anew, where it came %s", when)
+		require.Equal(t, second["redis"].Password, s.box(a, "redis").Env[engines.EnvPassword])
+	}
 }
 
 // After a flush the sandbox of a live owner is adopted; another owner's, and one that began anew, are not.

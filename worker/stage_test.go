@@ -244,9 +244,14 @@ type cuedRedis struct{ c *cues }
 // DialHook does nothing.
 func (cuedRedis) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook does nothing.
-func (cuedRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+// ProcessPipelineHook meets the cues of what the guards begin with: the master switch is read there alone.
+func (h cuedRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if strings.ToLower(cmds[0].Name()) != "get" {
+			return next(ctx, cmds)
+		}
+		return step(h.c, "switch", "", func() error { return next(ctx, cmds) })
+	}
 }
 
 // ProcessHook meets the cues of a script.
@@ -266,8 +271,6 @@ func (h cuedRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func scriptOf(cmd redis.Cmder) string {
 	switch strings.ToLower(cmd.Name()) {
-	case "get": // there is but one key of that kind: the guards begin with it
-		return "switch"
 	case "evalsha", "eval":
 	default:
 		return ""

@@ -25,6 +25,11 @@ func (w *Worker) look(ctx context.Context, slug string) (sight, error) {
 	if err != nil {
 		return sight{}, fmt.Errorf("read agent %s: %w", slug, err)
 	}
+	return w.lookFrom(ctx, slug, hash)
+}
+
+// lookFrom goes on from the hash, which has been read.
+func (w *Worker) lookFrom(ctx context.Context, slug string, hash events.AgentState) (sight, error) {
 	task, project, owned, err := w.engagement(ctx, slug, hash)
 	if err != nil {
 		return sight{}, err

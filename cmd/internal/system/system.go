@@ -106,7 +106,7 @@ func (s *System) part(f func() error) {
 func (s *System) bus(ctx context.Context, cfg Config) (*events.Bus, error) {
 	// Full pools from the start: what grows later is no pool that warms up.
 	open := func() *redis.Client {
-		return redis.NewClient(&redis.Options{Addr: cfg.Redis, PoolSize: 16, MinIdleConns: 16})
+		return redis.NewClient(&redis.Options{Addr: cfg.Redis, PoolSize: 16, MinIdleConns: 16, Protocol: 2})
 	}
 	calls, blocking := open(), open()
 	s.clients = append(s.clients, calls, blocking)

@@ -14,7 +14,7 @@ var announceLua string
 // AnnounceProject tells all workers that a project was written or deleted. The durable store is the truth, and was changed
 // before: an announcement that is lost costs them nothing but time. Errors of the connection are ErrUnavailable.
 func (b *Bus) AnnounceProject(ctx context.Context, slug string) error {
-	_, err := b.number(ctx, "announce that project "+slug+" has changed", b.scripts.announce, []string{b.projectsKey()}, struct {
+	_, err := b.number(ctx, "announce that project "+slug+" has changed", b.scripts.announce, append(b.keys("", "", ""), b.projectsKey()), struct {
 		Project string `json:"project"`
 	}{slug})
 	return err

@@ -160,6 +160,7 @@ func (p *Past) apply(m Mark) {
 		p.claims[m.Container], p.claimed[taken{m.Agent, m.Container}] = m, true
 	case MarkRetire:
 		p.retired[m.Container] = true
+	case MarkStock: // nothing follows from it
 	}
 }
 

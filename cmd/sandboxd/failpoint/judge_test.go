@@ -104,11 +104,8 @@ func (w *world) rest(ctx context.Context, workers int) (workertest.Rest, error) 
 		return r, err
 	}
 	if w.sim != nil {
-		if r.Truth, err = w.truth(ctx); err != nil {
-			return r, err
-		}
-		r.Containers, err = w.labelled(ctx, w.sim.Containers())
-		return r, err
+		r.Containers, r.Truth, r.Ceilings = w.sim.Containers(), w.sim.Truth(), map[string]int{"postgres": 1, "redis": 1}
+		return r, workertest.Sight{Bus: w.bus, Redis: w.rdb, Cell: w.cell, Store: w.store}.Pools(ctx, &r)
 	}
 	r.Containers, err = w.containers(ctx)
 	return r, err
@@ -183,9 +180,10 @@ func (w *world) judgePast() {
 	marks, err := workertest.ReadMarks(append(w.audit, entries...))
 	require.NoError(w.t, err)
 	require.NotEmpty(w.t, marks, "no script wrote an audit")
-	truth, err := w.truth(w.t.Context())
+	truth := w.sim.Truth()
+	stored, err := w.store.Claims(w.t.Context(), truth.Pooled())
 	require.NoError(w.t, err)
-	past := workertest.Past{Truth: truth, Asked: w.asked, TTL: (12 * time.Hour).Microseconds()}
+	past := workertest.Past{Truth: truth, Asked: w.asked, TTL: (12 * time.Hour).Microseconds(), Stored: stored}
 	found, _ := past.Judge(marks)
 	require.Empty(w.t, found, "the history breaks the protocol")
 }

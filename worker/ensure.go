@@ -175,7 +175,7 @@ func (r *run) takeOver(ctx context.Context, e engines.Engine, holder engines.Con
 
 // mine says that a container that was found lives its first life under this very tenancy of this agent.
 func (r *run) mine(f events.Found) bool {
-	return f.Slug == r.slug && f.FirstLife && f.Tenancy == r.seen && !slices.Contains(r.gone, f.ID)
+	return f.FirstLife && f.Tenancy == r.seen && f.Slug == r.slug && !slices.Contains(r.gone, f.ID)
 }
 
 // answers probes a container with the passwords from its environment, and reads off which features are active.

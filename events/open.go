@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +17,10 @@ const (
 	ioLimit   = 2 * time.Second
 	retries   = 2
 	// conns are the connections for calls that answer at once: many callers share few.
-	conns = 16
+	conns = 14
+	// waits are those for reads that wait: one for a process's inbox, one for its entries, one for changes of projects. Followers
+	// take the rest only while nobody reads the inbox.
+	waits = 5
 )
 
 // Open makes the two clients that New wants from a URL: redis://, rediss:// or unix://. It does not dial. The errors
@@ -54,7 +56,7 @@ func OpenTLS(rawURL string, conf *tls.Config) (calls, blocking redis.UniversalCl
 	waiting := *o
 	waiting.MaxRetries = -1
 	waiting.ContextTimeoutEnabled = false // the wait is in the command
-	waiting.PoolSize = max(100, 20*runtime.GOMAXPROCS(0))
+	waiting.PoolSize = waits
 	return redis.NewClient(o), redis.NewClient(&waiting), nil
 }
 

@@ -17,7 +17,9 @@ func TestShapesAreWhatTheySay(t *testing.T) {
 	fixed := []string{"", "-", "a", "a-", "-a", "A", "ä", "a\n", "\n", "a b", "a.b", "a_b:c", "\xff", "{", "`", "@", "[", "/", strings.Repeat("a", 40), strings.Repeat("a", 41), strings.Repeat("a", 128), strings.Repeat("a", 129)}
 	for i, shape := range events.Shapes {
 		re := regexp.MustCompile(shape)
-		agree := func(t require.TestingT, s string) { require.Equal(t, re.MatchString(s), events.Matches[i](s), "%q by %s", s, shape) }
+		agree := func(t require.TestingT, s string) {
+			require.Equal(t, re.MatchString(s), events.Matches[i](s), "%q by %s", s, shape)
+		}
 		for _, s := range fixed {
 			agree(t, s)
 		}

@@ -11,9 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/roboco/sandboxd/cmd/internal/system"
 )
 
 func main() {
+	system.CollectLess() // as the server does
 	o, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return

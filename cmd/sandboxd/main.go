@@ -18,6 +18,8 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
+
+	"github.com/roboco/sandboxd/cmd/internal/system"
 )
 
 // Exit codes.
@@ -28,6 +30,7 @@ const (
 )
 
 func main() {
+	system.CollectLess()
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.DurationFieldFormat = zerolog.DurationFormatString // with its unit
 	ctx, stop := untilSignal(context.Background(), os.Stderr)

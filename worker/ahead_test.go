@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -92,7 +91,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 		}
 		return nil
 	})
-	var log synced
+	var log lines
 	s.ahead(c, func(cfg *worker.Config) {
 		cfg.JanitorInterval, cfg.Log = 5*time.Millisecond, zerolog.New(&log).Level(zerolog.WarnLevel)
 	})
@@ -154,24 +153,4 @@ type listedStore struct {
 func (s listedStore) Projects(ctx context.Context) ([]state.Project, error) {
 	defer func() { s.told <- struct{}{} }()
 	return s.Store.Projects(ctx)
-}
-
-// synced is a buffer for several goroutines.
-type synced struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write adds to it.
-func (s *synced) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-// String is all of it.
-func (s *synced) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

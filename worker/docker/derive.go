@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -120,23 +119,18 @@ const toldLines = 8
 // follow reads a build's messages to the end. Its error is the build's, with the last lines before it.
 func follow(stream io.Reader) error {
 	var lines []string
-	for dec := json.NewDecoder(stream); ; {
-		var m jsonmessage.JSONMessage
-		switch err := dec.Decode(&m); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read the build's messages: %w", err)
-		case m.Error != nil:
-			return fmt.Errorf("%w; last lines: %s", m.Error, strings.Join(lines, " | "))
-		}
+	err := eachMessage(stream, func(m jsonmessage.JSONMessage) {
 		for line := range strings.Lines(m.Stream) {
 			if line = strings.TrimSpace(line); line != "" {
 				lines = append(lines, line)
 			}
 		}
 		lines = lines[max(len(lines)-toldLines, 0):]
+	})
+	if err != nil {
+		return fmt.Errorf("%w; last lines: %s", err, strings.Join(lines, " | "))
 	}
+	return nil
 }
 
 // dropDerivation removes whatever one build has left: its containers with their volumes, then its images. It goes on when the

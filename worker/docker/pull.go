@@ -131,9 +131,8 @@ func (r *Runtime) pull(ref string, p *pull) error {
 	return pullError(ref, err)
 }
 
-// read follows the engine's messages, each about one layer, to the end.
-func (p *pull) read(stream io.Reader) error {
-	sum := layers{}
+// eachMessage hands out what the engine says of a pull or a build, to the end, which may be an error of the engine's.
+func eachMessage(stream io.Reader, each func(jsonmessage.JSONMessage)) error {
 	for dec := json.NewDecoder(stream); ; {
 		var m jsonmessage.JSONMessage
 		switch err := dec.Decode(&m); {
@@ -144,10 +143,18 @@ func (p *pull) read(stream io.Reader) error {
 		case m.Error != nil:
 			return m.Error
 		}
+		each(m)
+	}
+}
+
+// read follows the engine's messages, each about one layer, to the end.
+func (p *pull) read(stream io.Reader) error {
+	sum := layers{}
+	return eachMessage(stream, func(m jsonmessage.JSONMessage) {
 		if sum.add(m) {
 			p.report(sum.total())
 		}
-	}
+	})
 }
 
 // report makes new figures known to all who wait.

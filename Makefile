@@ -18,9 +18,13 @@ images: ## Make the engine images that are missing: pulled, or built from Debian
 	@images/build.sh
 
 .PHONY: demo
-demo: images ## A tour on real containers: a developer agent gets databases, uses them, is done
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/sandboxd ./cmd/demo
+demo: ## A tour on real containers: a developer agent gets databases, uses them, is done
+	@$(MAKE) --no-print-directory -j2 images build-demo # side by side: much of making images is waiting
 	@$(BIN)/demo -sandboxd $(BIN)/sandboxd
+
+.PHONY: build-demo
+build-demo:
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/sandboxd ./cmd/demo
 
 .PHONY: up
 up: images ## Bring up sandboxd with its own stores: two workers and a gateway (docker-compose.yml)

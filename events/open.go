@@ -16,8 +16,10 @@ const (
 	dialLimit = 2 * time.Second
 	ioLimit   = 2 * time.Second
 	retries   = 2
-	// conns are the connections for calls that answer at once: many callers share few.
-	conns = 14
+	// conns are the connections for calls that answer at once: many callers share few. Pipelines have pipes of their own; one
+	// that finds them all in use takes one of the others.
+	conns = 8
+	pipes = 5
 	// waits are those for reads that wait: one for a process's inbox, one for its entries, one for changes of projects. Followers
 	// take the rest only while nobody reads the inbox.
 	waits = 5
@@ -52,11 +54,13 @@ func OpenTLS(rawURL string, conf *tls.Config) (calls, blocking redis.UniversalCl
 	if o.PoolSize == 0 {
 		o.PoolSize = conns
 	}
+	o.PipelinePoolSize = pipes
 	o.MaxRetries = retries
 	waiting := *o
 	waiting.MaxRetries = -1
 	waiting.ContextTimeoutEnabled = false // the wait is in the command
 	waiting.PoolSize = waits
+	waiting.PipelinePoolSize = 1 // none is sent there, and none is the library's word for ten
 	return redis.NewClient(o), redis.NewClient(&waiting), nil
 }
 

@@ -66,12 +66,14 @@ func TestManyWait(t *testing.T) {
 	stream := "{" + in.cell + "}:events"
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
+	var entries int64
+	var now int
 	for most := 0; ; <-look.C { // until all wait, the figures are looked at: what it takes on the way counts, too
 		n, err := rdb.XLen(ctx, stream).Result()
-		require.NoError(t, err)
+		require.NoErrorf(t, err, "%d events, %d connections", entries, now)
 		list, err := rdb.ClientList(ctx).Result()
-		require.NoError(t, err)
-		now := strings.Count(list, "\n") - 1 // this one
+		require.NoErrorf(t, err, "%d events, %d connections", entries, now)
+		entries, now = n, strings.Count(list, "\n")-1 // this one
 		most = max(most, now)
 		require.Less(t, memoryOf(t, gateway.Process.Pid), mostMemory)
 		if n == 2*waiters && now < mostRedis { // what began, and what is asked; a connection that broke is listed until its end is seen

@@ -10,6 +10,7 @@ import (
 // owedEvent is an event of the outbox; one that was published stays, so that its ID is known.
 type owedEvent struct {
 	Outgoing
+	agent     string
 	at        time.Time
 	published time.Time // zero while it is owed
 }
@@ -26,7 +27,7 @@ func (m *memory) StartWork(ctx context.Context, e Engagement, out Outgoing) erro
 		return err
 	}
 	defer m.mu.Unlock()
-	if fresh, err := m.owe(out); err != nil || !fresh {
+	if fresh, err := m.owe(e.Agent, out); err != nil || !fresh {
 		return err
 	}
 	if last := m.last(e.Agent); last != nil && !last.Ended {
@@ -55,7 +56,7 @@ func (m *memory) EndWork(ctx context.Context, agent, task string, out Outgoing) 
 		return Engagement{}, err
 	}
 	defer m.mu.Unlock()
-	fresh, err := m.owe(out)
+	fresh, err := m.owe(agent, out)
 	if err != nil {
 		return Engagement{}, err
 	}
@@ -100,10 +101,32 @@ func (m *memory) Published(ctx context.Context, eventID string) error {
 		return err
 	}
 	defer m.mu.Unlock()
-	if i, ok := m.events[eventID]; ok && m.owed[i].published.IsZero() {
-		m.owed[i].published = m.now()
+	if this, ok := m.events[eventID]; ok {
+		for i := range m.owed[:this+1] {
+			if o := &m.owed[i]; o.agent == m.owed[this].agent && o.published.IsZero() {
+				o.published = m.now()
+			}
+		}
 	}
 	return nil
+}
+
+// OwedBefore implements Engagements.
+func (m *memory) OwedBefore(ctx context.Context, eventID string) (out []Outgoing, err error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	this, ok := m.events[eventID]
+	if !ok {
+		return nil, nil
+	}
+	for _, o := range m.owed[:this] {
+		if o.agent == m.owed[this].agent && o.published.IsZero() {
+			out = append(out, Outgoing{EventID: o.EventID, Event: slices.Clone(o.Event)})
+		}
+	}
+	return out, nil
 }
 
 // Unpublished implements Engagements.
@@ -135,7 +158,7 @@ func (m *memory) last(agent string) *Engagement {
 }
 
 // owe adds the event to the outbox; false when its ID is known, and ErrPublished when it has been published, too.
-func (m *memory) owe(out Outgoing) (fresh bool, err error) {
+func (m *memory) owe(agent string, out Outgoing) (fresh bool, err error) {
 	if i, known := m.events[out.EventID]; known {
 		if !m.owed[i].published.IsZero() {
 			err = fmt.Errorf("event %s: %w", out.EventID, ErrPublished)
@@ -144,7 +167,7 @@ func (m *memory) owe(out Outgoing) (fresh bool, err error) {
 	}
 	m.events[out.EventID] = len(m.owed)
 	out.Event = slices.Clone(out.Event)
-	m.owed = append(m.owed, owedEvent{Outgoing: out, at: m.now()})
+	m.owed = append(m.owed, owedEvent{Outgoing: out, agent: agent, at: m.now()})
 	return true, nil
 }
 

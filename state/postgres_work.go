@@ -114,10 +114,35 @@ func (p *postgres) Published(ctx context.Context, eventID string) error {
 		return nil
 	}
 	return p.call(ctx, "mark an event as published", func(ctx context.Context) error {
-		_, err := p.pool.Exec(ctx,
-			"UPDATE sandboxd.outbox SET published_at = now() WHERE event_id = $1 AND published_at IS NULL", eventID)
+		_, err := p.pool.Exec(ctx, `
+			WITH this AS (SELECT seq, agent FROM sandboxd.outbox WHERE event_id = $1)
+			UPDATE sandboxd.outbox o SET published_at = now() FROM this
+			WHERE o.published_at IS NULL AND (o.seq = this.seq OR (o.agent = this.agent AND o.agent <> '' AND o.seq < this.seq))`, eventID)
 		return err
 	})
+}
+
+// OwedBefore implements Engagements.
+func (p *postgres) OwedBefore(ctx context.Context, eventID string) (out []Outgoing, err error) {
+	if !storable(eventID) {
+		return nil, nil
+	}
+	err = p.call(ctx, "list an agent's events that are owed", func(ctx context.Context) error {
+		rows, _ := p.pool.Query(ctx, `
+			SELECT o.event_id, o.event FROM sandboxd.outbox o, sandboxd.outbox this
+			WHERE this.event_id = $1 AND o.agent = this.agent AND o.agent <> '' AND o.seq < this.seq AND o.published_at IS NULL
+			ORDER BY o.seq`, eventID)
+		out, err = pgx.CollectRows(rows, outgoing)
+		return err
+	})
+	return out, err
+}
+
+func outgoing(row pgx.CollectableRow) (o Outgoing, err error) {
+	var event string
+	err = row.Scan(&o.EventID, &event)
+	o.Event = []byte(event)
+	return o, err
 }
 
 // Unpublished implements Engagements.
@@ -127,12 +152,7 @@ func (p *postgres) Unpublished(ctx context.Context, age time.Duration, limit int
 			SELECT event_id, event FROM sandboxd.outbox
 			WHERE published_at IS NULL AND owed_at <= now() - $1::interval
 			ORDER BY seq LIMIT $2`, age, owedLimit(limit))
-		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Outgoing, err error) {
-			var event string
-			err = row.Scan(&o.EventID, &event)
-			o.Event = []byte(event)
-			return o, err
-		})
+		out, err = pgx.CollectRows(rows, outgoing)
 		return err
 	})
 	return out, err
@@ -147,8 +167,8 @@ func owe(ctx context.Context, tx pgx.Tx, agent string, out Outgoing) (fresh bool
 		return false, err
 	}
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO sandboxd.outbox (event_id, event, owed_at) VALUES ($1, $2, clock_timestamp())
-		ON CONFLICT (event_id) DO NOTHING`, out.EventID, string(out.Event))
+		INSERT INTO sandboxd.outbox (event_id, event, agent, owed_at) VALUES ($1, $2, $3, clock_timestamp())
+		ON CONFLICT (event_id) DO NOTHING`, out.EventID, string(out.Event), agent)
 	if err != nil || tag.RowsAffected() == 1 {
 		return err == nil, err
 	}

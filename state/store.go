@@ -135,7 +135,21 @@ type Engagements interface {
 	Engagement(ctx context.Context, agent string) (Engagement, error)
 	// SetOwned notes that a container owns the agent's engagement, if it is still this one; otherwise it changes nothing.
 	SetOwned(ctx context.Context, agent, task, project string) error
-	// Published marks an owed event as published; an unknown ID is no error.
+}
+
+// Work is who works on what, and the events that say so.
+type Work interface {
+	Engagements
+	Outbox
+}
+
+// Outbox holds the events that Engagements owes until they are published, and for a while longer: an ID must be known.
+type Outbox interface {
+	// OwedBefore lists the events of this event's agent that are owed and were stored before it, oldest first: they are to be
+	// published before it. An unknown ID has none.
+	OwedBefore(ctx context.Context, eventID string) ([]Outgoing, error)
+	// Published marks an owed event as published, and with it all that its agent's were owed before it: to publish one of them
+	// now, to a Redis that has forgotten it, would bring back work that is over. An unknown ID is no error.
 	Published(ctx context.Context, eventID string) error
 	// Unpublished lists owed events older than age, oldest first, at most limit; limit 0, or above 1000, is 1000.
 	Unpublished(ctx context.Context, age time.Duration, limit int) ([]Outgoing, error)
@@ -236,7 +250,7 @@ type Connection interface {
 type Store interface {
 	Projects
 	Agents
-	Engagements
+	Work
 	Flags
 	History
 	Connection

@@ -120,6 +120,9 @@ func (g *Gateway) publishOwed(ctx context.Context, e events.Event) (events.Publi
 	if err != nil {
 		return events.Published{}, err
 	}
+	if err := g.publishEarlier(ctx, e.ID); err != nil {
+		return events.Published{}, err
+	}
 	pub, err := g.cfg.Bus.Publish(ctx, e)
 	if err != nil {
 		return events.Published{}, fmt.Errorf("publish event %s: %w", e.ID, err)
@@ -130,6 +133,26 @@ func (g *Gateway) publishOwed(ctx context.Context, e events.Event) (events.Publi
 		g.cfg.Log.Warn().Err(err).Str("event", e.ID).Msg("a published event is still noted as owed; it will be published again, to no effect")
 	}
 	return pub, nil
+}
+
+// publishEarlier publishes what the agent is owed from before this event: its events are published in their order, or an
+// earlier one would end what a later one began.
+func (g *Gateway) publishEarlier(ctx context.Context, eventID string) error {
+	owed, err := g.cfg.Store.OwedBefore(ctx, eventID)
+	if err != nil {
+		return fmt.Errorf("read what is owed before event %s: %w", eventID, err)
+	}
+	for _, out := range owed {
+		e, err := events.Decode(out.Event)
+		if err != nil {
+			g.cfg.Log.Error().Err(err).Str("event", out.EventID).Msg("an owed event cannot be read")
+			continue
+		}
+		if _, err := g.cfg.Bus.Publish(ctx, e); err != nil {
+			return fmt.Errorf("publish event %s: %w", out.EventID, err)
+		}
+	}
+	return nil
 }
 
 // writeState keeps the engagement's begin or end. An agent.stopped has no state of its own.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roboco/sandboxd/client"
 	"github.com/roboco/sandboxd/events"
+	"github.com/roboco/sandboxd/state"
 )
 
 func workTests() []test {
@@ -105,6 +106,15 @@ func eventTests() []test {
 		})
 		return string(raw)
 	}
+	owes := func(s *scene, id, taskID string) events.Event { // stored, and not known to be published
+		s.Helper()
+		raw := []byte(started(id, dev, taskID, proj))
+		e, err := events.Decode(raw)
+		require.NoError(s, err)
+		require.NoError(s, s.store.StartWork(s.Context(), state.Engagement{Agent: dev, Task: taskID, Project: proj, Status: "claimed"},
+			state.Outgoing{EventID: id, Event: raw}))
+		return e
+	}
 	const path = "/api/v1/events"
 	return []test{
 		{"work.started and work.ended are in the store and in Redis, once", func(s *scene) {
@@ -167,6 +177,33 @@ func eventTests() []test {
 			g, err := s.bus.Gauges(s.Context())
 			require.NoError(s, err)
 			require.Zero(s, g.StreamLength, "nothing was published")
+		}},
+		{"what was published and could not be noted so does not come back after a flush", func(s *scene) {
+			_, err := s.bus.Publish(s.Context(), owes(s, "e0", "T-1")) // and Postgres was away for the note
+			require.NoError(s, err)
+			require.Equal(s, http.StatusOK, s.call(choreo, "POST", path, started("e1", dev, "T-2", proj)).status)
+			s.forget()
+			require.Equal(s, http.StatusOK, s.call(choreo, "POST", path, started("e0", dev, "T-1", proj)).status)
+			owed, err := s.store.Unpublished(s.Context(), 0, 10)
+			require.NoError(s, err)
+			require.Empty(s, owed, "nor does a janitor publish it")
+			g, err := s.bus.Gauges(s.Context())
+			require.NoError(s, err)
+			require.Zero(s, g.StreamLength)
+		}},
+		{"what is owed from before is published first", func(s *scene) {
+			owes(s, "e0", "T-1")
+			end := `{"id":"e1","type":"work.ended","source":"t","subject":"be-dev-1","data":{}}`
+			require.Equal(s, http.StatusOK, s.call(choreo, "POST", path, end).status)
+			known, err := s.bus.Agent(s.Context(), dev)
+			require.NoError(s, err)
+			require.True(s, known.WorkEnded, "the end comes after the begin")
+			g, err := s.bus.Gauges(s.Context())
+			require.NoError(s, err)
+			require.EqualValues(s, 2, g.StreamLength)
+			owed, err := s.store.Unpublished(s.Context(), 0, 10)
+			require.NoError(s, err)
+			require.Empty(s, owed)
 		}},
 		{"what is probably a mistake is published with a warning", func(s *scene) {
 			for _, x := range []struct{ body, warning string }{

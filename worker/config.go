@@ -13,7 +13,7 @@ import (
 
 // Store is what a worker needs of the durable store.
 type Store interface {
-	state.Engagements
+	state.Work
 	state.Flags
 	state.History
 	ProjectReader

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -160,8 +159,8 @@ func (w *Worker) publishDebts(ctx context.Context) error {
 		return fmt.Errorf("read owed events: %w", err)
 	}
 	for _, out := range owed {
-		var e events.Event
-		if err := json.Unmarshal(out.Event, &e); err != nil {
+		e, err := events.Decode(out.Event)
+		if err != nil {
 			w.cfg.Log.Error().Err(err).Str("event", out.EventID).Msg("an owed event cannot be read")
 			continue
 		}

@@ -120,16 +120,41 @@ func (w *Worker) announce(ctx context.Context, e events.Event) error {
 	return w.publishOwed(ctx, out, e)
 }
 
-// publishOwed publishes a stored event and marks it so. Publishing twice is harmless.
+// publishOwed publishes a stored event, after what its agent is owed from before, and marks it so. Publishing twice is harmless.
 func (w *Worker) publishOwed(ctx context.Context, out state.Outgoing, e events.Event) error {
+	stored := e.Type == events.WorkStarted || e.Type == events.WorkEnded
+	if stored {
+		if err := w.publishEarlier(ctx, out.EventID); err != nil {
+			return err
+		}
+	}
 	if _, err := w.cfg.Bus.Publish(ctx, e); err != nil {
 		return fmt.Errorf("publish event %s: %w", out.EventID, err)
 	}
-	if e.Type != events.WorkStarted && e.Type != events.WorkEnded {
+	if !stored {
 		return nil
 	}
 	if err := w.cfg.Store.Published(ctx, out.EventID); err != nil {
 		return fmt.Errorf("mark event %s as published: %w", out.EventID, err)
+	}
+	return nil
+}
+
+// publishEarlier keeps an agent's events in their order: an earlier one that comes late would end what a later one began.
+func (w *Worker) publishEarlier(ctx context.Context, eventID string) error {
+	owed, err := w.cfg.Store.OwedBefore(ctx, eventID)
+	if err != nil {
+		return fmt.Errorf("read what is owed before event %s: %w", eventID, err)
+	}
+	for _, out := range owed {
+		e, err := events.Decode(out.Event)
+		if err != nil {
+			w.cfg.Log.Error().Err(err).Str("event", out.EventID).Msg("an owed event cannot be read")
+			continue
+		}
+		if _, err := w.cfg.Bus.Publish(ctx, e); err != nil {
+			return fmt.Errorf("publish event %s: %w", out.EventID, err)
+		}
 	}
 	return nil
 }

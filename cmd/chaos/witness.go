@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -24,8 +25,11 @@ type witness struct {
 	runtime *docker.Runtime
 	feed    *exec.Cmd
 	done    chan error
+	over    chan struct{} // closed by close, which ends the learning of passwords
+	learns  sync.WaitGroup
 
 	mu      sync.Mutex
+	unknown map[string]bool // containers whose passwords are still to be learned
 	lives   map[string]*workertest.Life
 	owners  map[string]*workertest.OwnerLife
 	ours    map[string]int64  // by container ID: when the harness began to end it; its death is out of band
@@ -44,7 +48,7 @@ type happening struct {
 
 func newWitness(cell string, rt *docker.Runtime) (*witness, error) {
 	w := &witness{
-		cell: cell, runtime: rt, done: make(chan error, 1), lives: map[string]*workertest.Life{}, owners: map[string]*workertest.OwnerLife{},
+		over: make(chan struct{}), unknown: map[string]bool{}, cell: cell, runtime: rt, done: make(chan error, 1), lives: map[string]*workertest.Life{}, owners: map[string]*workertest.OwnerLife{},
 		ours: map[string]int64{}, volumes: map[string]string{},
 	}
 	// From before now: the feed stands a moment after it was asked for.
@@ -114,21 +118,44 @@ func (w *witness) note(h happening) {
 	}
 }
 
-// born takes a new container in; its password is known from its environment alone.
+// born takes a new container in; its password is known from its environment alone, and an engine that is busy may be long in
+// telling it: the feed does not wait for that.
 func (w *witness) born(id string, attributes map[string]string, at int64) {
 	label := func(name string) string { return attributes[labelPrefix+name] }
 	l := &workertest.Life{
 		ID: id, Name: attributes["name"], Names: []string{attributes["name"]}, Ours: true, Pooled: label("pool") != "", Agent: strings.TrimPrefix(label("owner"), agentPrefix), Engine: label("engine"),
 		Task: label("task"), Project: label("project"), Owner: label("owner-id"), Born: label("born"), Epoch: label("epoch"), Created: at,
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if c, err := w.runtime.Inspect(ctx, id); err == nil { // else it is gone already
-		l.Password = c.Env[engines.EnvPassword]
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lives[id] = l
+	w.lives[id], w.unknown[id] = l, true
+	w.learns.Go(func() {
+		password := w.learn(id)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l.Password = password
+		delete(w.unknown, id)
+	})
+}
+
+// learn asks the engine for a container's password until it answers; empty when the container is gone already.
+func (w *witness) learn(id string) string {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		c, err := w.runtime.Inspect(ctx, id)
+		cancel()
+		if err == nil {
+			return c.Env[engines.EnvPassword]
+		}
+		if errors.Is(err, engines.ErrNotFound) {
+			return ""
+		}
+		select {
+		case <-w.over:
+			return ""
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // intend notes that the harness is about to end a container; what it gives takes that back.
@@ -173,15 +200,23 @@ func (w *witness) truth() workertest.Truth {
 	return t
 }
 
-// ownedBy waits a moment where a password seems to be another's: the feed may be behind.
+// ownedBy waits where a password seems to be another's: a moment, for the feed may be behind, and for as long as there are
+// passwords to be learned, up to a minute.
 func (w *witness) ownedBy(password, slug string) bool {
-	for range 100 {
+	const pause = 50 * time.Millisecond
+	for waited := time.Duration(0); waited < 5*time.Second || (w.learning() && waited < time.Minute); waited += pause {
 		if l, ok := w.truth().ByPassword(password); ok && l.OwnedBy(slug) {
 			return true
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return false
+}
+
+func (w *witness) learning() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.unknown) > 0
 }
 
 // mounted gives the volumes that containers of ours had.
@@ -201,5 +236,7 @@ func (w *witness) close() error {
 	}
 	_ = w.feed.Process.Kill()
 	_ = w.feed.Wait() // its error is the kill
+	close(w.over)
+	w.learns.Wait()
 	return early
 }

@@ -264,6 +264,35 @@ func runOwed(t *testing.T, open Open) {
 		require.Zero(t, e)
 	})
 
+	t.Run("in an agent's order", func(t *testing.T) {
+		other := worker{t, s, "other"}
+		other.start("T-1", "p", "s", false)
+		mine := owed(0, 100)
+		before := func(id string) (ids []string) {
+			out, err := s.OwedBefore(ctx, id)
+			require.NoError(t, err)
+			for _, o := range out {
+				ids = append(ids, o.EventID)
+			}
+			return ids
+		}
+		require.Empty(t, before(first.EventID))
+		require.Equal(t, []string{first.EventID, second.EventID}, before(third.EventID), "oldest first, and nobody else's")
+		require.Empty(t, before(mine[len(mine)-1]), "the other agent's first")
+		for _, id := range append(nasty(), "", "\x00") {
+			require.Empty(t, before(id), "unknown")
+		}
+		last := event("work.ended")
+		_, err := s.EndWork(ctx, "third", "", event("work.ended"))
+		require.NoError(t, err)
+		_, err = s.EndWork(ctx, "third", "", last)
+		require.NoError(t, err)
+		all := owed(0, 100)
+		require.NoError(t, s.Published(ctx, last.EventID))
+		require.Equal(t, all[:len(all)-2], owed(0, 100), "what the agent was owed before is settled with it, and nobody else's")
+		require.Empty(t, before(last.EventID))
+	})
+
 	t.Run("published", func(t *testing.T) {
 		n := len(owed(0, 100))
 		require.NoError(t, s.Published(ctx, first.EventID))

@@ -163,6 +163,10 @@ func (g *gatedStore) SetOwned(ctx context.Context, agent, task, project string) 
 	return g.call(func() error { return g.store.SetOwned(ctx, agent, task, project) })
 }
 
+func (g *gatedStore) OwedBefore(ctx context.Context, eventID string) ([]state.Outgoing, error) {
+	return read(g, func() ([]state.Outgoing, error) { return g.store.OwedBefore(ctx, eventID) })
+}
+
 func (g *gatedStore) Published(ctx context.Context, eventID string) error {
 	return g.call(func() error { return g.store.Published(ctx, eventID) })
 }

@@ -71,6 +71,10 @@ func (d store) SetOwned(ctx context.Context, agent, task, project string) error 
 	return d.p.around("state.setowned", func() error { return d.s.SetOwned(ctx, agent, task, project) })
 }
 
+func (d store) OwedBefore(ctx context.Context, eventID string) ([]state.Outgoing, error) {
+	return through(d.p, "state.owedbefore", func() ([]state.Outgoing, error) { return d.s.OwedBefore(ctx, eventID) })
+}
+
 func (d store) Published(ctx context.Context, eventID string) error {
 	return d.p.around("state.published", func() error { return d.s.Published(ctx, eventID) })
 }

@@ -89,7 +89,7 @@ func (t *tester) tryAll(ctx context.Context, chosen []mutant, atOnce int) ([]ver
 			if !v.killed() {
 				word = "SURVIVED"
 			}
-			t.say("%-8s %s (%s)\n", word, m.Name, time.Since(began).Round(time.Second))
+			t.say("%-8s %s (%s): %s\n", word, m.Name, time.Since(began).Round(time.Second), strings.Join(v.by, ", "))
 			return nil
 		})
 	}

@@ -37,15 +37,9 @@ type verdict struct {
 
 func (v verdict) killed() bool { return len(v.by) > 0 }
 
-// sound demands that the tests of these mutants pass without them: each package and pattern once.
+// sound demands that the tests of these mutants pass without them: those of a package in one run.
 func (t *tester) sound(ctx context.Context, chosen []mutant) error {
-	done := map[string]bool{}
-	for _, m := range chosen {
-		key := fmt.Sprint(m.In, m.Run, m.Full)
-		if done[key] {
-			continue
-		}
-		done[key] = true
+	for _, m := range together(chosen) {
 		v, err := t.test(ctx, m, "")
 		if err != nil {
 			return err
@@ -56,6 +50,22 @@ func (t *tester) sound(ctx context.Context, chosen []mutant) error {
 		t.say("%-8s %s %s\n", "sound", m.In, m.Run)
 	}
 	return nil
+}
+
+// together are the tests of all these mutants, a run for each package, and one for those of its that need Docker.
+func together(chosen []mutant) (runs []mutant) {
+	for _, m := range chosen {
+		i := slices.IndexFunc(runs, func(r mutant) bool { return r.In == m.In && r.Full == m.Full })
+		switch {
+		case i < 0:
+			runs = append(runs, mutant{In: m.In, Run: m.Run, Full: m.Full})
+		case m.Run == "" || runs[i].Run == "":
+			runs[i].Run = "" // all of them
+		case !slices.Contains(strings.Split(runs[i].Run, "|"), m.Run):
+			runs[i].Run += "|" + m.Run
+		}
+	}
+	return runs
 }
 
 // try runs the tests with one mutant in place.

@@ -44,18 +44,19 @@ var shared struct {
 func StartRedis(t testing.TB) string {
 	t.Helper()
 	needDocker(t)
-	shared.once.Do(func() { shared.addr, shared.stop, shared.err = run() })
+	shared.once.Do(func() { shared.addr, shared.stop, shared.err = run(true) })
 	if shared.err != nil {
 		t.Fatalf("start redis: %v", shared.err)
 	}
 	return shared.addr
 }
 
-// StartOwnRedis gives the address of a real Redis that this test has for itself, and may flush or kill. stop kills it.
+// StartOwnRedis gives the address of a real Redis that this test has for itself, and may flush or kill. stop kills it: its port
+// on this host then refuses.
 func StartOwnRedis(t testing.TB) (addr string, stop func()) {
 	t.Helper()
 	needDocker(t)
-	addr, stop, err := run()
+	addr, stop, err := run(false)
 	if err != nil {
 		t.Fatalf("start redis: %v", err)
 	}
@@ -109,8 +110,9 @@ func needDocker(t testing.TB) {
 	t.Skip(why)
 }
 
-// run starts a container that lives as long as its standard input is open: it goes with this process, however that ends.
-func run() (addr string, stop func(), err error) {
+// run starts a container that lives as long as its standard input is open: it goes with this process, however that ends. Straight
+// is by its own address where there is a way to it: docker's proxy takes as much of the processor as Redis.
+func run(straight bool) (addr string, stop func(), err error) {
 	name := "sandboxd-events-test-" + strings.ToLower(rand.Text()[:10])
 	const serve = `redis-server --save "" --appendonly no --maxmemory-policy noeviction >/dev/null & cat >/dev/null; kill -9 $!`
 	cmd := exec.Command("docker", "run", "--rm", "-i", "--name", name, "-p", "127.0.0.1::6379", "--entrypoint", "sh", Image, "-c", serve) // it outlives the test that starts it
@@ -128,7 +130,7 @@ func run() (addr string, stop func(), err error) {
 			_ = cmd.Wait()
 		})
 	}
-	if addr, err = answering(name); err != nil {
+	if addr, err = answering(name, straight); err != nil {
 		stop()
 		return "", nil, err
 	}
@@ -136,15 +138,15 @@ func run() (addr string, stop func(), err error) {
 }
 
 // answering waits until a container's Redis answers, and gives its address.
-func answering(name string) (string, error) {
+func answering(name string, straight bool) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_, last := answersAt(ctx, name)
+		_, last := answersAt(ctx, name, straight)
 		if last == nil {
-			return answersAt(ctx, name) // it may have begun to answer between two of its addresses
+			return answersAt(ctx, name, straight) // it may have begun to answer between two of its addresses
 		}
 		select {
 		case <-ctx.Done():
@@ -155,9 +157,9 @@ func answering(name string) (string, error) {
 }
 
 // answersAt is the first of a container's addresses where its Redis answers now.
-func answersAt(ctx context.Context, name string) (string, error) {
+func answersAt(ctx context.Context, name string, straight bool) (string, error) {
 	last := errors.New("it has no address")
-	for _, addr := range addresses(ctx, name) {
+	for _, addr := range addresses(ctx, name, straight) {
 		if last = ping(ctx, addr); last == nil {
 			return addr, nil
 		}
@@ -165,9 +167,12 @@ func answersAt(ctx context.Context, name string) (string, error) {
 	return "", last
 }
 
-// addresses are the ways to a container's Redis, the straight one first: docker's proxy takes as much of the processor as Redis.
-func addresses(ctx context.Context, name string) (all []string) {
-	const format = `{{.NetworkSettings.IPAddress}}:6379 {{range index .NetworkSettings.Ports "6379/tcp"}}{{.HostIp}}:{{.HostPort}}{{end}}`
+// addresses are the ways to a container's Redis: its port on this host, and before that the straight one.
+func addresses(ctx context.Context, name string, straight bool) (all []string) {
+	format := `{{range index .NetworkSettings.Ports "6379/tcp"}}{{.HostIp}}:{{.HostPort}}{{end}}`
+	if straight {
+		format = `{{.NetworkSettings.IPAddress}}:6379 ` + format
+	}
 	out, _ := exec.CommandContext(ctx, "docker", "inspect", "--format", format, name).Output() // it may not be there yet
 	for addr := range strings.FieldsSeq(string(out)) {
 		if host, port, err := net.SplitHostPort(addr); err == nil && host != "" && port != "" {

@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (survivors
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	only := flags.String("only", "", "a pattern: try only the mutants whose name matches")
 	atOnce := flags.Int("j", 2, "how many at once")
+	sound := flags.Bool("sound", true, "first see that the tests pass without any mutant; false where that was seen a moment ago")
 	root := flags.String("root", ".", "the folder of the module")
 	if err := flags.Parse(args); err != nil {
 		return 0, err //nolint:wrapcheck // it says everything
@@ -62,8 +63,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (survivors
 		return 0, fmt.Errorf("no mutant's name matches %q", *only)
 	}
 	t := tester{root: folder, progress: progress}
-	if err := t.sound(ctx, chosen); err != nil {
-		return 0, err
+	if *sound {
+		if err := t.sound(ctx, chosen); err != nil {
+			return 0, err
+		}
 	}
 	verdicts, err := t.tryAll(ctx, chosen, *atOnce)
 	if err != nil {

@@ -37,6 +37,18 @@ type publishArgs struct {
 	Fields  []string `json:"fields"`
 }
 
+// PublishStored publishes an event that was kept as CloudEvents JSON. One that cannot be read is logged and passed over: it would
+// hold up for ever whatever comes after it.
+func (b *Bus) PublishStored(ctx context.Context, id string, raw []byte) error {
+	e, err := Decode(raw)
+	if err != nil {
+		b.cfg.Log.Error().Err(err).Str("event", id).Msg("an owed event cannot be read")
+		return nil
+	}
+	_, err = b.Publish(ctx, e)
+	return err
+}
+
 // Publish stores an event; it takes effect at once. Only sandbox.requested and logs.requested can be refused (a *FullError).
 // An event that Decode would not have made is refused with its *DecodeError.
 func (b *Bus) Publish(ctx context.Context, e Event) (Published, error) {

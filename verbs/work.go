@@ -143,12 +143,7 @@ func (g *Gateway) publishEarlier(ctx context.Context, eventID string) error {
 		return fmt.Errorf("read what is owed before event %s: %w", eventID, err)
 	}
 	for _, out := range owed {
-		e, err := events.Decode(out.Event)
-		if err != nil {
-			g.cfg.Log.Error().Err(err).Str("event", out.EventID).Msg("an owed event cannot be read")
-			continue
-		}
-		if _, err := g.cfg.Bus.Publish(ctx, e); err != nil {
+		if err := g.cfg.Bus.PublishStored(ctx, out.EventID, out.Event); err != nil {
 			return fmt.Errorf("publish event %s: %w", out.EventID, err)
 		}
 	}

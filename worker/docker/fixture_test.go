@@ -235,7 +235,7 @@ func tarball(name string, content []byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// dropImages removes every image of this run, pulled ones too.
+// dropImages removes every image of this run, pulled ones too, with the steps they were built in.
 func dropImages() error {
 	if testing.Short() {
 		return nil
@@ -254,7 +254,7 @@ func dropImages() error {
 	for _, i := range all {
 		for _, tag := range i.RepoTags {
 			if strings.Contains(tag, run) {
-				_, rerr := api.ImageRemove(ctx, tag, image.RemoveOptions{})
+				_, rerr := api.ImageRemove(ctx, tag, image.RemoveOptions{PruneChildren: true})
 				err = errors.Join(err, rerr)
 			}
 		}

@@ -212,32 +212,3 @@ func (b *Bus) SetOwned(ctx context.Context, slug, task, project string) error {
 	}{slug, task, project})
 	return err
 }
-
-// Switch is the mirrored run-time value of the master switch.
-type Switch string
-
-// The switch's values.
-const (
-	SwitchOn      Switch = "1"
-	SwitchOff     Switch = "0"
-	SwitchUnset   Switch = "-" // none set at run time: the environment's counts
-	SwitchMissing Switch = ""  // not mirrored: read the durable store and write it back
-)
-
-// MasterSwitch reads the mirror.
-func (b *Bus) MasterSwitch(ctx context.Context) (Switch, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	v, err := b.calls.Get(ctx, b.switchKey()).Result()
-	if errors.Is(err, redis.Nil) {
-		return SwitchMissing, nil
-	}
-	return Switch(v), failed("read the master switch", err)
-}
-
-// SetMasterSwitch writes the mirror.
-func (b *Bus) SetMasterSwitch(ctx context.Context, s Switch) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return failed("mirror the master switch", b.calls.Set(ctx, b.switchKey(), string(s), 0).Err())
-}

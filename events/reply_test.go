@@ -276,7 +276,9 @@ func replyTests() []test {
 			require.Equal(s, events.SwitchMissing, v)
 			require.Equal(s, events.AgentState{}, a)
 			s.engage("container")
-			require.NoError(s, s.bus.SetMasterSwitch(s.Context(), events.SwitchOff))
+			off := false
+			_, err = s.bus.MirrorSwitch(s.Context(), &off, 1)
+			require.NoError(s, err)
 			v, a, err = s.bus.Standing(s.Context(), agent)
 			require.NoError(s, err)
 			require.Equal(s, events.SwitchOff, v)
@@ -287,12 +289,26 @@ func replyTests() []test {
 			v, err := s.bus.MasterSwitch(s.Context())
 			require.NoError(s, err)
 			require.Equal(s, events.SwitchMissing, v)
-			for _, set := range []events.Switch{events.SwitchOn, events.SwitchOff, events.SwitchUnset} {
-				require.NoError(s, s.bus.SetMasterSwitch(s.Context(), set))
+			on, off := true, false
+			says := func(value *bool, revision int64, want events.Switch) {
+				s.Helper()
+				v, err := s.bus.MirrorSwitch(s.Context(), value, revision)
+				require.NoError(s, err)
+				require.Equal(s, want, v)
 				v, err = s.bus.MasterSwitch(s.Context())
 				require.NoError(s, err)
-				require.Equal(s, set, v)
+				require.Equal(s, want, v)
 			}
+			says(nil, 0, events.SwitchUnset)
+			says(&on, 7, events.SwitchOn)
+			says(&off, 7, events.SwitchOff) // a program that knows no revisions changed it: the store is right
+			says(&on, 1<<53-1, events.SwitchOn)
+			says(&off, 1<<53-2, events.SwitchOn) // whoever read the store before comes too late
+			says(nil, 0, events.SwitchOn)
+			require.NoError(s, s.rdb.FlushAll(s.Context()).Err())
+			says(&off, 3, events.SwitchOff)
+			require.NoError(s, s.rdb.Del(s.Context(), "{"+s.cell+"}:flag:sandbox_db_enabled").Err())
+			says(nil, 2, events.SwitchUnset) // a revision without a value counts for nothing
 		}},
 	}
 }

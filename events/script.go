@@ -20,7 +20,7 @@ var fateLua string
 // scripts are the transitions, ready to be called by their hash.
 type scripts struct {
 	publish, begin, answer, beat, tell, record, settle, giveup, revoke, adopt, finish, own, sandbox, sweep, handback, stumble, retry,
-	stock, claim, retire, forget, keep, unkeep, announce *redis.Script
+	stock, claim, retire, forget, keep, unkeep, announce, mirror *redis.Script
 }
 
 // load builds the scripts; without an audit its statements are not in their text.
@@ -57,6 +57,7 @@ func load(audit bool) scripts {
 		keep:     script(keepLua),
 		unkeep:   script(unkeepLua),
 		announce: script(announceLua),
+		mirror:   script(mirrorLua),
 	}
 }
 
@@ -69,7 +70,7 @@ func (b *Bus) ScriptNames() map[string]string {
 		"publish": s.publish, "begin": s.begin, "answer": s.answer, "beat": s.beat, "tell": s.tell, "record": s.record,
 		"settle": s.settle, "giveup": s.giveup, "revoke": s.revoke, "adopt": s.adopt, "finish": s.finish, "own": s.own, "sandbox": s.sandbox,
 		"sweep": s.sweep, "handback": s.handback, "stumble": s.stumble, "retry": s.retry,
-		"stock": s.stock, "claim": s.claim, "retire": s.retire, "forget": s.forget, "keep": s.keep, "unkeep": s.unkeep, "announce": s.announce,
+		"stock": s.stock, "claim": s.claim, "retire": s.retire, "forget": s.forget, "keep": s.keep, "unkeep": s.unkeep, "announce": s.announce, "mirror": s.mirror,
 	} {
 		names[script.Hash()] = name
 	}

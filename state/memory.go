@@ -24,7 +24,7 @@ type memory struct {
 	engagements map[string][]Engagement  // by agent, oldest first
 	owed        []owedEvent              // oldest first, published ones too
 	events      map[string]int           // event ID -> index in owed
-	flags       map[string]bool
+	flags       map[string]Flag
 	history     []Request        // by ID, ascending
 	claims      map[string]Claim // by container ID
 }
@@ -38,7 +38,7 @@ func NewMemory(catalog Catalog) Store {
 		tokens:      map[[hashLen]byte]string{},
 		engagements: map[string][]Engagement{},
 		events:      map[string]int{},
-		flags:       map[string]bool{},
+		flags:       map[string]Flag{},
 		claims:      map[string]Claim{},
 	}
 }

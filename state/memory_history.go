@@ -9,33 +9,35 @@ import (
 )
 
 // Flag implements Flags.
-func (m *memory) Flag(ctx context.Context, name string) (*bool, error) {
+func (m *memory) Flag(ctx context.Context, name string) (Flag, error) {
 	if err := m.begin(ctx); err != nil {
-		return nil, err
+		return Flag{}, err
 	}
 	defer m.mu.Unlock()
-	v, ok := m.flags[name]
-	if !ok {
-		return nil, nil
-	}
-	return &v, nil
+	return m.flags[name].copy(), nil
 }
 
 // SetFlag implements Flags.
-func (m *memory) SetFlag(ctx context.Context, name string, value *bool) error {
+func (m *memory) SetFlag(ctx context.Context, name string, value *bool) (Flag, error) {
 	if err := checkFlag(name); err != nil {
-		return err
+		return Flag{}, err
 	}
 	if err := m.begin(ctx); err != nil {
-		return err
+		return Flag{}, err
 	}
 	defer m.mu.Unlock()
-	if value == nil {
-		delete(m.flags, name)
-		return nil
+	f := Flag{Value: value, Revision: m.flags[name].Revision + 1}.copy()
+	m.flags[name] = f
+	return f.copy(), nil
+}
+
+// copy shares nothing with f.
+func (f Flag) copy() Flag {
+	if f.Value != nil {
+		v := *f.Value
+		f.Value = &v
 	}
-	m.flags[name] = *value
-	return nil
+	return f
 }
 
 // RecordRequests implements History.

@@ -15,36 +15,36 @@ import (
 const pruneBatch = 5000
 
 // Flag implements Flags.
-func (p *postgres) Flag(ctx context.Context, name string) (*bool, error) {
+func (p *postgres) Flag(ctx context.Context, name string) (Flag, error) {
 	if !storable(name) {
-		return nil, nil
+		return Flag{}, nil
 	}
-	var value *bool
+	var f Flag
 	err := p.call(ctx, "read a flag", func(ctx context.Context) error {
-		err := p.pool.QueryRow(ctx, "SELECT value FROM sandboxd.flags WHERE name = $1", name).Scan(&value)
+		err := p.pool.QueryRow(ctx, "SELECT value, revision FROM sandboxd.flags WHERE name = $1", name).Scan(&f.Value, &f.Revision)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		return err
 	})
-	return value, err
+	return f, err
 }
 
 // SetFlag implements Flags.
-func (p *postgres) SetFlag(ctx context.Context, name string, value *bool) error {
+func (p *postgres) SetFlag(ctx context.Context, name string, value *bool) (Flag, error) {
 	if err := checkFlag(name); err != nil {
-		return err
+		return Flag{}, err
 	}
-	return p.call(ctx, "set a flag", func(ctx context.Context) error {
-		if value == nil {
-			_, err := p.pool.Exec(ctx, "DELETE FROM sandboxd.flags WHERE name = $1", name)
-			return err
-		}
-		_, err := p.pool.Exec(ctx, `
+	f := Flag{Value: value}
+	err := p.call(ctx, "set a flag", func(ctx context.Context) error {
+		// The revision is drawn anew in the update, where the row is locked: the later change has the higher one.
+		return p.pool.QueryRow(ctx, `
 			INSERT INTO sandboxd.flags (name, value, updated_at) VALUES ($1, $2, now())
-			ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at`, name, *value)
-		return err
+			ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value, updated_at = EXCLUDED.updated_at,
+				revision = nextval('sandboxd.flag_revision')
+			RETURNING revision`, name, value).Scan(&f.Revision)
 	})
+	return f, err
 }
 
 const requestColumns = `id, agent, role, task, project, host, worker, services, extensions, outcome, guard, message,

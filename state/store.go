@@ -157,11 +157,17 @@ type Outbox interface {
 
 // Flags stores run-time switches.
 type Flags interface {
-	// Flag gives nil when none is set: then the environment's value counts.
-	Flag(ctx context.Context, name string) (*bool, error)
-	// SetFlag stores a value, or with nil removes it.
+	// Flag gives what is stored; a flag that nobody ever set is the zero Flag.
+	Flag(ctx context.Context, name string) (Flag, error)
+	// SetFlag stores a value, nil for none, and gives what is stored now.
 	// The name is 1 to 200 characters.
-	SetFlag(ctx context.Context, name string, value *bool) error
+	SetFlag(ctx context.Context, name string, value *bool) (Flag, error)
+}
+
+// Flag is a run-time switch as it stood at a revision.
+type Flag struct {
+	Value    *bool // nil: none is set, the environment's counts
+	Revision int64 // grows with each change of the flag, so that a copy elsewhere is never overwritten by an earlier one; 0: never set
 }
 
 // Request is one row of the history: who asked what, when, what came of it.

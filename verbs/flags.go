@@ -5,23 +5,10 @@ import (
 	"net/http"
 
 	"github.com/roboco/sandboxd/client"
-	"github.com/roboco/sandboxd/events"
 )
 
 // switchName is the master switch's, in the store and in the path.
 const switchName = "sandbox_db_enabled"
-
-// mirrored is a stored value as Redis holds it.
-func mirrored(value *bool) events.Switch {
-	switch {
-	case value == nil:
-		return events.SwitchUnset
-	case *value:
-		return events.SwitchOn
-	default:
-		return events.SwitchOff
-	}
-}
 
 func (g *Gateway) wireFlag(value *bool) client.Flag {
 	return client.Flag{Name: switchName, Value: value, Effective: (value != nil && *value) || (value == nil && g.cfg.Enabled)}
@@ -29,11 +16,11 @@ func (g *Gateway) wireFlag(value *bool) client.Flag {
 
 // getFlag answers GET /api/v1/flags/sandbox_db_enabled.
 func (g *Gateway) getFlag(w http.ResponseWriter, r *http.Request, _ *call) error {
-	value, err := g.cfg.Store.Flag(r.Context(), switchName)
+	f, err := g.cfg.Store.Flag(r.Context(), switchName)
 	if err != nil {
 		return fmt.Errorf("read the switch: %w", err)
 	}
-	writeJSON(w, http.StatusOK, g.wireFlag(value))
+	writeJSON(w, http.StatusOK, g.wireFlag(f.Value))
 	return nil
 }
 
@@ -50,12 +37,13 @@ func (g *Gateway) putFlag(w http.ResponseWriter, r *http.Request, _ *call) error
 	if err != nil {
 		return err
 	}
-	if err := g.cfg.Store.SetFlag(r.Context(), switchName, value); err != nil {
+	f, err := g.cfg.Store.SetFlag(r.Context(), switchName, value)
+	if err != nil {
 		return fmt.Errorf("store the switch: %w", err)
 	}
-	if err := g.cfg.Bus.SetMasterSwitch(r.Context(), mirrored(value)); err != nil {
+	if _, err := g.cfg.Bus.MirrorSwitch(r.Context(), f.Value, f.Revision); err != nil {
 		return fmt.Errorf("the switch is stored, and takes effect when Redis is back: %w", err)
 	}
-	writeJSON(w, http.StatusOK, g.wireFlag(value))
+	writeJSON(w, http.StatusOK, g.wireFlag(f.Value))
 	return nil
 }

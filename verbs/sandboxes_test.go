@@ -277,8 +277,9 @@ func spawnTests() []test {
 		}},
 		{"a switch that nobody mirrored is read from the store and written back", func(s *scene) {
 			no := false
-			require.NoError(s, s.store.SetFlag(s.Context(), "sandbox_db_enabled", &no))
-			_, err := s.as(ops).PutProject(s.Context(), client.Project{Slug: proj, Services: []string{"redis"}})
+			_, err := s.store.SetFlag(s.Context(), "sandbox_db_enabled", &no)
+			require.NoError(s, err)
+			_, err = s.as(ops).PutProject(s.Context(), client.Project{Slug: proj, Services: []string{"redis"}})
 			require.NoError(s, err)
 			require.JSONEq(s, nothing, s.call(choreo, "GET", path, "").body)
 			v, err := s.bus.MasterSwitch(s.Context())

@@ -56,13 +56,13 @@ func (g *Gateway) switchedOn(ctx context.Context) bool {
 		return g.cfg.Enabled
 	}
 	if v == events.SwitchMissing {
-		value, err := g.cfg.Store.Flag(ctx, switchName)
+		f, err := g.cfg.Store.Flag(ctx, switchName)
 		if err != nil {
 			return g.cfg.Enabled
 		}
-		v = mirrored(value)
-		if err := g.cfg.Bus.SetMasterSwitch(ctx, v); err != nil {
+		if v, err = g.cfg.Bus.MirrorSwitch(ctx, f.Value, f.Revision); err != nil {
 			g.cfg.Log.Warn().Err(err).Msg("the master switch could not be mirrored")
+			return g.wireFlag(f.Value).Effective
 		}
 	}
 	return v == events.SwitchOn || (v == events.SwitchUnset && g.cfg.Enabled)

@@ -269,16 +269,16 @@ func (w *watchedStore) Engagement(ctx context.Context, agent string) (state.Enga
 	return w.Store.Engagement(ctx, agent)
 }
 
-func (w *watchedStore) Flag(ctx context.Context, name string) (*bool, error) {
+func (w *watchedStore) Flag(ctx context.Context, name string) (state.Flag, error) {
 	if err := w.look(); err != nil {
-		return nil, err
+		return state.Flag{}, err
 	}
 	return w.Store.Flag(ctx, name)
 }
 
-func (w *watchedStore) SetFlag(ctx context.Context, name string, value *bool) error {
+func (w *watchedStore) SetFlag(ctx context.Context, name string, value *bool) (state.Flag, error) {
 	if err := w.look(); err != nil {
-		return err
+		return state.Flag{}, err
 	}
 	return w.Store.SetFlag(ctx, name, value)
 }

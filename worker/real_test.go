@@ -71,11 +71,11 @@ func TestGuardsInOrder(t *testing.T) {
 	r.worker()
 	a := r.slug("g")
 	off := false
-	require.NoError(t, r.store.SetFlag(t.Context(), "sandbox_db_enabled", &off))
-	require.NoError(t, r.bus.SetMasterSwitch(t.Context(), events.SwitchOff))
+	r.switchTo(&off)
 	require.Contains(t, r.refused(r.ask(a, nil, nil)(), 1).Remediate, "ROBOCO_SANDBOX_DB_ENABLED")
-	require.NoError(t, r.store.SetFlag(t.Context(), "sandbox_db_enabled", nil))
-	require.NoError(t, r.bus.SetMasterSwitch(t.Context(), events.SwitchMissing))
+	_, err := r.store.SetFlag(t.Context(), "sandbox_db_enabled", nil)
+	require.NoError(t, err)
+	require.NoError(t, r.rdb.Del(t.Context(), "{"+r.bcfg.Cell+"}:flag:sandbox_db_enabled").Err(), "the mirror is lost")
 	require.Contains(t, r.refused(r.ask(a, nil, nil)(), 2).Remediate, "give_me_work")
 	r.start(a, "T-1", "nowhere")
 	require.Contains(t, r.refused(r.ask(a, nil, nil)(), 3).Remediate, "sandbox_services")
@@ -308,8 +308,7 @@ func TestJanitor(t *testing.T) {
 	broken.Delete("agents")
 
 	off := false
-	require.NoError(t, r.store.SetFlag(t.Context(), "sandbox_db_enabled", &off))
-	require.NoError(t, r.bus.SetMasterSwitch(t.Context(), events.SwitchOff))
+	r.switchTo(&off)
 	n, err := w.JanitorPass(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -325,7 +324,8 @@ func TestEndIsServedWithTheSwitchOff(t *testing.T) {
 	r.project("p", []string{"redis"}, nil)
 	r.start(a, "T-1", "p")
 	r.request(a)
-	require.NoError(t, r.bus.SetMasterSwitch(t.Context(), events.SwitchOff))
+	off := false
+	r.switchTo(&off)
 	r.end(a)
 	r.eventually(30*time.Second, func() bool { return len(r.containers(a)) == 0 }, "switching off leaks")
 }

@@ -265,6 +265,15 @@ func (r *rig) works(slug string, g got) error {
 	return nil
 }
 
+// switchTo sets the master switch as an operator does.
+func (r *rig) switchTo(value *bool) {
+	r.t.Helper()
+	f, err := r.store.SetFlag(r.t.Context(), "sandbox_db_enabled", value)
+	require.NoError(r.t, err)
+	_, err = r.bus.MirrorSwitch(r.t.Context(), f.Value, f.Revision)
+	require.NoError(r.t, err)
+}
+
 func (r *rig) slug(name string) string { return r.prefix + "-" + name }
 
 // agentContainer runs a container that stands for the agent's own, and returns a function that kills it.

@@ -195,7 +195,7 @@ func Calls(s state.Store) map[string]func(context.Context) error {
 		"Published":      func(ctx context.Context) error { return s.Published(ctx, "e") },
 		"Unpublished":    func(ctx context.Context) error { _, err := s.Unpublished(ctx, 0, 1); return err },
 		"Flag":           func(ctx context.Context) error { _, err := s.Flag(ctx, "f"); return err },
-		"SetFlag":        func(ctx context.Context) error { return s.SetFlag(ctx, "f", nil) },
+		"SetFlag":        func(ctx context.Context) error { _, err := s.SetFlag(ctx, "f", nil); return err },
 		"RecordRequests": func(ctx context.Context) error { return s.RecordRequests(ctx, []state.Request{full(requestID())}) },
 		"Requests":       func(ctx context.Context) error { _, err := s.Requests(ctx, state.HistoryFilter{}); return err },
 		"RecordClaim":    func(ctx context.Context) error { return s.RecordClaim(ctx, claim("c")) },

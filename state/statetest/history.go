@@ -1,14 +1,17 @@
 package statetest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/roboco/sandboxd/state"
 )
@@ -20,30 +23,67 @@ func runFlags(t *testing.T, open Open) {
 	const name = "sandbox_db_enabled"
 	get := func(name string) *bool {
 		t.Helper()
-		v, err := s.Flag(ctx, name)
+		f, err := s.Flag(ctx, name)
 		require.NoError(t, err)
-		return v
+		return f.Value
 	}
-	require.Nil(t, get(name))
-	require.NoError(t, s.SetFlag(ctx, name, nil), "removing what is not there")
-	for _, v := range []*bool{&yes, &no, &no, &yes} {
-		require.NoError(t, s.SetFlag(ctx, name, v))
-		require.Equal(t, *v, *get(name))
+	var last int64
+	set := func(v *bool) {
+		t.Helper()
+		f, err := s.SetFlag(ctx, name, v)
+		require.NoError(t, err)
+		require.Equal(t, v, f.Value)
+		require.Greater(t, f.Revision, last, "each change has a later revision than the one before, removals too")
+		last = f.Revision
+		read, err := s.Flag(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, f, read)
+	}
+	f, err := s.Flag(ctx, name)
+	require.NoError(t, err)
+	require.Zero(t, f, "never set")
+	for _, v := range []*bool{nil, &yes, &no, &no, nil, &yes} {
+		set(v)
 	}
 	*get(name) = false
 	require.True(t, *get(name), "what is returned is the caller's")
 	require.Nil(t, get("another"))
-	require.NoError(t, s.SetFlag(ctx, name, nil))
-	require.Nil(t, get(name))
+	set(nil)
+	runFlagChanges(t, s)
 
 	for _, name := range nasty() {
 		require.Nil(t, get(name))
-		require.NoError(t, s.SetFlag(ctx, name, &yes))
+		_, err := s.SetFlag(ctx, name, &yes)
+		require.NoError(t, err)
 		require.True(t, *get(name))
 	}
 	require.Nil(t, get("\x00"))
 	for _, name := range []string{"", "\x00", "\xff", strings.Repeat("x", 201)} {
-		refused(t, s.SetFlag(ctx, name, &yes), "flag")
+		_, err := s.SetFlag(ctx, name, &yes)
+		refused(t, err, "flag")
+	}
+}
+
+// runFlagChanges: of changes at once the one with the highest revision is the one that stays.
+func runFlagChanges(t *testing.T, s state.Store) {
+	t.Helper()
+	ctx := background(t)
+	for round := range 5 {
+		name := fmt.Sprint("changed at once ", round)
+		changes := make([]state.Flag, 8)
+		var g errgroup.Group
+		for i := range changes {
+			g.Go(func() (err error) {
+				v := i%2 == 0
+				changes[i], err = s.SetFlag(ctx, name, &v)
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		newest := slices.MaxFunc(changes, func(a, b state.Flag) int { return cmp.Compare(a.Revision, b.Revision) })
+		stays, err := s.Flag(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, newest, stays)
 	}
 }
 

@@ -175,12 +175,12 @@ func (g *gatedStore) Unpublished(ctx context.Context, age time.Duration, limit i
 	return read(g, func() ([]state.Outgoing, error) { return g.store.Unpublished(ctx, age, limit) })
 }
 
-func (g *gatedStore) Flag(ctx context.Context, name string) (*bool, error) {
-	return read(g, func() (*bool, error) { return g.store.Flag(ctx, name) })
+func (g *gatedStore) Flag(ctx context.Context, name string) (state.Flag, error) {
+	return read(g, func() (state.Flag, error) { return g.store.Flag(ctx, name) })
 }
 
-func (g *gatedStore) SetFlag(ctx context.Context, name string, value *bool) error {
-	return g.call(func() error { return g.store.SetFlag(ctx, name, value) })
+func (g *gatedStore) SetFlag(ctx context.Context, name string, value *bool) (state.Flag, error) {
+	return read(g, func() (state.Flag, error) { return g.store.SetFlag(ctx, name, value) })
 }
 
 func (g *gatedStore) RecordRequests(ctx context.Context, rows []state.Request) error {

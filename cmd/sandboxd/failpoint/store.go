@@ -83,12 +83,12 @@ func (d store) Unpublished(ctx context.Context, age time.Duration, limit int) ([
 	return through(d.p, "state.unpublished", func() ([]state.Outgoing, error) { return d.s.Unpublished(ctx, age, limit) })
 }
 
-func (d store) Flag(ctx context.Context, name string) (*bool, error) {
-	return through(d.p, "state.flag", func() (*bool, error) { return d.s.Flag(ctx, name) })
+func (d store) Flag(ctx context.Context, name string) (state.Flag, error) {
+	return through(d.p, "state.flag", func() (state.Flag, error) { return d.s.Flag(ctx, name) })
 }
 
-func (d store) SetFlag(ctx context.Context, name string, value *bool) error {
-	return d.p.around("state.setflag", func() error { return d.s.SetFlag(ctx, name, value) })
+func (d store) SetFlag(ctx context.Context, name string, value *bool) (state.Flag, error) {
+	return through(d.p, "state.setflag", func() (state.Flag, error) { return d.s.SetFlag(ctx, name, value) })
 }
 
 func (d store) RecordRequests(ctx context.Context, rows []state.Request) error {

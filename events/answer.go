@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"time"
 )
 
 //go:embed answer.lua
@@ -21,7 +23,17 @@ type answerArgs struct {
 	Task    string            `json:"task,omitempty"`
 	Asked   []want            `json:"asked,omitempty"`
 	Checked map[string]string `json:"checked,omitempty"`
+	Seen    *seen             `json:"seen,omitempty"`
 	Guarded int               `json:"guarded"`
+}
+
+// seen is what the guards saw, in a script's arguments.
+type seen struct {
+	Task     string `json:"task"`
+	Project  string `json:"project"`
+	Owner    string `json:"owner"`
+	At       string `json:"at"`       // µs, for the audit
+	Deadline int64  `json:"deadline"` // ms, 0 for none
 }
 
 func (b *Bus) answer(ctx context.Context, d Delivery, args answerArgs) (Verdict, error) {
@@ -52,6 +64,27 @@ func (b *Bus) AnswerHit(ctx context.Context, d Delivery, asked []Want, checked m
 		return Again, nil // nothing was looked at
 	}
 	return b.answer(ctx, d, answerArgs{State: StateOK, Asked: wants(asked), Checked: checked})
+}
+
+// Glance is a hit that was seen before anything was begun.
+type Glance struct {
+	Asked   []Want
+	Seen    Tenancy           // the tenancy that the guards saw alive
+	At      time.Time         // when Standing read the record, whose containers were looked at since then
+	Checked map[string]string // engine -> container ID, found alive
+}
+
+// AnswerGlance is AnswerHit without a Begin before it, and in its place where nothing is to be decided: all is as the guards
+// saw it, nobody has answered, and no limit has passed. Done, Lost, or Again: then the request is to be begun.
+func (b *Bus) AnswerGlance(ctx context.Context, d Delivery, g Glance) (Verdict, error) {
+	if len(g.Asked) == 0 || len(g.Checked) == 0 {
+		return Again, nil // nothing was looked at
+	}
+	s := &seen{Task: g.Seen.Task, Project: g.Seen.Project, Owner: g.Seen.Owner, At: strconv.FormatInt(g.At.UnixMicro(), 10)}
+	if !d.Deadline.IsZero() {
+		s.Deadline = d.Deadline.UnixMilli()
+	}
+	return b.answer(ctx, d, answerArgs{State: StateOK, Asked: wants(g.Asked), Checked: g.Checked, Seen: s})
 }
 
 // AnswerBody answers something other than a request for a sandbox, and finishes the entry.

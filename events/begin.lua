@@ -36,7 +36,7 @@ if owner and owner ~= args.owner then
   leave('begin')
   lease = false
 end
-audit_note("own", args.owner)
+audit_seen(args.owner, us)
 
 if not said and args.deadline > 0 and args.deadline < ms and call('HEXISTS', REQUEST, 'seen') == 0 then
   return done('late', { task = args.task })

@@ -15,6 +15,7 @@ func (b *Bus) key(name string) string { return "{" + b.cfg.Cell + "}:" + name }
 
 func (b *Bus) stream() string              { return b.key("events") }
 func (b *Bus) agentKey(slug string) string { return b.key("agent:" + slug) }
+func (b *Bus) recordKey(s string) string   { return b.key("record:" + s) }
 func (b *Bus) requestKey(id string) string { return b.key("request:" + id) }
 func (b *Bus) inboxKey(name string) string { return b.key("inbox:" + name) }
 func (b *Bus) claimKey(id string) string   { return b.key("claim:" + id) }
@@ -38,7 +39,7 @@ func (b *Bus) keys(slug, requestID, eventID string) []string {
 	return []string{
 		b.stream(),
 		b.agentKey(slug),
-		b.key("record:" + slug),
+		b.recordKey(slug),
 		b.key("replies:" + slug),
 		b.key("fate:" + slug),
 		b.key("waiting:" + slug),

@@ -15,7 +15,7 @@ local clock = call('TIME')
 local ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local us = string.format('%.0f', clock[1] * 1000000 + clock[2])
 local function audit_log(kind, ...) call('XADD', AUDIT, '*', 'k', kind, 'a', args.slug, 'us', us, ...) end
-local function audit_note(field, value) call('HSET', REQUEST, field .. ':' .. args.hand, value, 'chk:' .. args.hand, us) end
+local function audit_seen(owner, at) call('HSET', REQUEST, 'own:' .. args.hand, owner, 'chk:' .. args.hand, at) end
 
 -- before compares two stream IDs as points in time; what is none counts as the beginning of time.
 local function before(x, y)

@@ -30,6 +30,9 @@ func (b *Bus) look(ctx context.Context, slug, requestID, after string) (sight, e
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	doing := "read the replies to request " + requestID
+	if s, err := b.ending(ctx, doing, slug, requestID, after); err != nil || len(s.replies) > 0 {
+		return s, err
+	}
 	pipe := b.calls.TxPipeline()
 	read := pipe.XRange(ctx, b.ReplyStream(slug, requestID), following(after), "+")
 	there := pipe.Exists(ctx, b.ReplyStream(slug, requestID))
@@ -50,6 +53,22 @@ func (b *Bus) look(ctx context.Context, slug, requestID, after string) (sight, e
 	}
 	var err error
 	if s.replies, err = b.replies(slug, read.Val()); err != nil {
+		return s, fmt.Errorf("%s: %w", doing, err)
+	}
+	return s, nil
+}
+
+// ending reads what ends with a terminal reply, most often all there is to a request: then nothing else need be asked. It is
+// empty where there is none yet.
+func (b *Bus) ending(ctx context.Context, doing, slug, requestID, after string) (s sight, err error) {
+	found, err := b.calls.XRange(ctx, b.ReplyStream(slug, requestID), following(after), "+").Result()
+	if err != nil {
+		return s, failed(doing, err)
+	}
+	if len(found) == 0 || text(found[len(found)-1], "state") == "" {
+		return s, nil
+	}
+	if s.replies, err = b.replies(slug, found); err != nil {
 		return s, fmt.Errorf("%s: %w", doing, err)
 	}
 	return s, nil

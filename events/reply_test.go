@@ -271,19 +271,31 @@ func replyTests() []test {
 			require.Equal(s, cont, last[0].Values["own"])
 		}},
 		{"what the guards begin with is read at once", func(s *scene) {
-			v, a, err := s.bus.Standing(s.Context(), agent)
+			stood, err := s.bus.Standing(s.Context(), agent)
 			require.NoError(s, err)
-			require.Equal(s, events.SwitchMissing, v)
-			require.Equal(s, events.AgentState{}, a)
+			require.NotZero(s, stood.At)
+			require.Equal(s, events.Standing{At: stood.At}, stood)
 			s.engage("container")
 			off := false
 			_, err = s.bus.MirrorSwitch(s.Context(), &off, 1)
 			require.NoError(s, err)
-			v, a, err = s.bus.Standing(s.Context(), agent)
+			s.provision("r-1")
+			stood, err = s.bus.Standing(s.Context(), agent)
 			require.NoError(s, err)
-			require.Equal(s, events.SwitchOff, v)
-			require.Equal(s, s.state(), a)
-			require.Equal(s, task, a.Task)
+			require.Equal(s, events.SwitchOff, stood.Switch)
+			require.Equal(s, s.state(), stood.Agent)
+			require.Equal(s, task, stood.Agent.Task)
+			sb, err := s.bus.Sandbox(s.Context(), agent, false)
+			require.NoError(s, err)
+			require.NotEmpty(s, stood.Record)
+			require.Equal(s, sb.Engines, stood.Record)
+			now, err := s.rdb.Time(s.Context()).Result()
+			require.NoError(s, err)
+			require.False(s, stood.At.After(now))
+			require.NoError(s, s.rdb.HSet(s.Context(), s.key("record:"+agent), "redis", "{").Err())
+			stood, err = s.bus.Standing(s.Context(), agent)
+			require.NoError(s, err)
+			require.Nil(s, stood.Record, "in part is not at all")
 		}},
 		{"the master switch", func(s *scene) {
 			v, err := s.bus.MasterSwitch(s.Context())
@@ -305,9 +317,9 @@ func replyTests() []test {
 			says(&on, 1<<53-1, events.SwitchOn)
 			says(&off, 1<<53-2, events.SwitchOn) // whoever read the store before comes too late
 			says(nil, 0, events.SwitchOn)
-			require.NoError(s, s.rdb.FlushAll(s.Context()).Err())
+			require.NoError(s, s.rdb.Del(s.Context(), s.key("flag:sandbox_db_enabled"), s.key("flag:sandbox_db_enabled:revision")).Err())
 			says(&off, 3, events.SwitchOff)
-			require.NoError(s, s.rdb.Del(s.Context(), "{"+s.cell+"}:flag:sandbox_db_enabled").Err())
+			require.NoError(s, s.rdb.Del(s.Context(), s.key("flag:sandbox_db_enabled")).Err())
 			says(nil, 2, events.SwitchUnset) // a revision without a value counts for nothing
 		}},
 	}

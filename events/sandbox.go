@@ -97,7 +97,7 @@ func (b *Bus) recorded(ctx context.Context, slugs []string) ([]string, error) {
 	found := make([]*redis.IntCmd, len(slugs))
 	_, err := b.calls.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, slug := range slugs {
-			found[i] = p.Exists(ctx, b.key("record:"+slug))
+			found[i] = p.Exists(ctx, b.recordKey(slug))
 		}
 		return nil
 	})

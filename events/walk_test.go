@@ -25,7 +25,7 @@ func TestWalk(t *testing.T) {
 			"start": w.start, "end": w.end, "stop": w.stop, "owner": w.changeOwner, "clock": w.jump, "flush": w.flush,
 			"request": w.ask, "serve": w.serve, "serve too": w.serve, "read": w.take, "steal": w.steal, "look": w.look,
 			"begin": w.begin, "begin again": w.begin, "record": w.record, "record too": w.record, "record more": w.record,
-			"settle": w.settle, "beat": w.beat, "hit": w.hit, "hit too": w.hit, "refuse": w.refuse,
+			"settle": w.settle, "beat": w.beat, "hit": w.hit, "hit too": w.hit, "glance": w.glance, "refuse": w.refuse,
 			"revoke": w.revoke, "adopt": w.adopt, "neighbour": w.neighbour, "give up": w.giveUp, "claim": w.claim,
 			"": w.check,
 		}
@@ -51,6 +51,7 @@ type hand struct {
 	d       events.Delivery
 	seen    events.Tenancy
 	owner   string // the hash's, as it was read before
+	stood   events.Standing
 	looked  bool
 	epoch   string
 	born    string
@@ -235,9 +236,10 @@ func (w *walk) look(rt *rapid.T) {
 
 // guard is one look.
 func (w *walk) guard(h *hand) {
-	a, err := w.bus.Agent(w.t.Context(), agent)
+	stood, err := w.bus.Standing(w.t.Context(), agent)
 	w.ok(err)
-	task := a.Task
+	a, task := stood.Agent, stood.Agent.Task
+	h.stood = stood
 	if !a.Known {
 		task = w.task
 	}

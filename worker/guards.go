@@ -13,8 +13,9 @@ import (
 // admitted is what a request that passed the guards is to be answered with.
 type admitted struct {
 	seen  sight
-	asked []events.Want // what it named, or the whole set
-	set   []events.Want // the whole opted set; the first request makes all of it
+	stood events.Standing // what seen began with
+	asked []events.Want   // what it named, or the whole set
+	set   []events.Want   // the whole opted set; the first request makes all of it
 }
 
 // guard judges a request by the guards in their order. It returns a refusal, or what was admitted; an error leaves
@@ -23,18 +24,18 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 	if !slices.Contains(w.cfg.Roles, q.Role) {
 		return admitted{}, refuseRole(q.Role, w.cfg.Roles), nil
 	}
-	v, hash, err := w.cfg.Bus.Standing(ctx, d.Event.Subject)
+	stood, err := w.cfg.Bus.Standing(ctx, d.Event.Subject)
 	if err != nil {
 		return w.refuseUnlessBus(fmt.Errorf("read what the guards begin with: %w", err))
 	}
-	on, err := w.enabled(ctx, v)
+	on, err := w.enabled(ctx, stood.Switch)
 	if err != nil {
 		return w.refuseUnlessBus(err)
 	}
 	if !on {
 		return admitted{}, refuseSwitch(), nil
 	}
-	seen, err := w.lookFrom(ctx, d.Event.Subject, hash)
+	seen, err := w.lookFrom(ctx, d.Event.Subject, stood.Agent)
 	if err != nil {
 		return w.refuseUnlessBus(err)
 	}
@@ -53,7 +54,7 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 		return admitted{seen: seen}, refuseProject(seen.tenancy.Project, unknown), nil
 	}
 	a, refusal := w.admit(project, q)
-	a.seen = seen
+	a.seen, a.stood = seen, stood
 	return a, refusal, nil
 }
 

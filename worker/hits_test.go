@@ -58,6 +58,21 @@ func TestHitsShareLooks(t *testing.T) {
 	require.Less(t, h.looks.Load(), int64(many/2))
 }
 
+// A hit where nothing has changed is answered without a begin, and one whose container died is begun.
+func TestHitAtAGlance(t *testing.T) {
+	t.Parallel()
+	var begins atomic.Int64
+	h := newHits(t, (&cues{}).always("before begin", func(string) error { begins.Add(1); return nil }))
+	h.with(h.cues)
+	for range 3 {
+		require.Equal(t, h.first["redis"].Password, h.request(h.slug)["redis"].Password)
+	}
+	require.Zero(t, begins.Load())
+	require.True(t, h.sim.Kill(h.box.ID, workertest.Exits))
+	require.NotEqual(t, h.first["redis"].Password, h.request(h.slug)["redis"].Password)
+	require.Positive(t, begins.Load())
+}
+
 // While the feed is down every hit looks for itself.
 func TestHitsLookWithoutTheFeed(t *testing.T) {
 	t.Parallel()

@@ -112,6 +112,9 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	if adm.seen.owedOwned {
 		r.w.markOwned(ctx, r.slug, adm.seen.tenancy)
 	}
+	if answered, err := r.glance(ctx); answered || err != nil {
+		return false, err
+	}
 	begun, err := r.w.cfg.Bus.Begin(ctx, r.d, events.BeginArgs{
 		Asked: adm.asked, Set: adm.set, Seen: adm.seen.tenancy, HashOwner: adm.seen.hashOwner,
 		Epoch: r.epoch, Gone: r.gone, Moved: r.moved,
@@ -145,6 +148,49 @@ func (r *request) round(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
+// glance answers at once with the record that the guards have read, where it has all that is asked, alive. Whatever is not so
+// plain is left to begin.
+func (r *request) glance(ctx context.Context) (answered bool, err error) {
+	seen := r.adm.seen
+	if r.epoch != "" || len(r.gone) > 0 || seen.hashOwner != seen.tenancy.Owner {
+		return false, nil
+	}
+	asked := map[string]events.Entry{}
+	for _, want := range r.adm.asked {
+		e, ok := r.adm.stood.Record[want.Engine]
+		if !ok || !covers(e.Features, want.Features) {
+			return false, nil
+		}
+		asked[want.Engine] = e
+	}
+	gone, moved, err := check(ctx, asked, r.w.lives.recent)
+	if err != nil || len(gone) > 0 || len(moved) > 0 {
+		return false, nil //nolint:nilerr // who begins looks again, and says what comes of it
+	}
+	return r.reused(asked, func(checked map[string]string) (events.Verdict, error) {
+		return r.w.cfg.Bus.AnswerGlance(ctx, r.d, events.Glance{Asked: r.adm.asked, Seen: seen.tenancy, At: r.adm.stood.At, Checked: checked})
+	})
+}
+
+// reused answers with what was asked and found alive. It is false when that is not so any more.
+func (r *request) reused(asked map[string]events.Entry, answer func(checked map[string]string) (events.Verdict, error)) (answered bool, err error) {
+	checked := map[string]string{}
+	for engine, entry := range asked {
+		checked[engine] = entry.ID
+	}
+	v, err := answer(checked)
+	if err != nil {
+		return false, fmt.Errorf("answer: %w", err)
+	}
+	if v == events.Done {
+		for engine, entry := range asked {
+			r.log.container(engine, entry, events.Reused, r.adm.seen.tenancy)
+		}
+		r.log.done(string(events.StateOK), nil, r.adm.seen.tenancy)
+	}
+	return v != events.Again, nil
+}
+
 // hit checks the recorded containers of what is asked, and answers with them.
 func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err error) {
 	asked := map[string]events.Entry{}
@@ -159,21 +205,10 @@ func (r *request) hit(ctx context.Context, begun events.Begun) (again bool, err 
 		r.note(asked, gone, moved)
 		return true, nil
 	}
-	checked := map[string]string{}
-	for engine, entry := range asked {
-		checked[engine] = entry.ID
-	}
-	v, err := r.w.cfg.Bus.AnswerHit(ctx, r.d, r.adm.asked, checked)
-	if err != nil {
-		return false, fmt.Errorf("answer: %w", err)
-	}
-	if v == events.Done {
-		for engine, entry := range asked {
-			r.log.container(engine, entry, events.Reused, r.adm.seen.tenancy)
-		}
-		r.log.done(string(events.StateOK), nil, r.adm.seen.tenancy)
-	}
-	return v == events.Again, nil
+	answered, err := r.reused(asked, func(checked map[string]string) (events.Verdict, error) {
+		return r.w.cfg.Bus.AnswerHit(ctx, r.d, r.adm.asked, checked)
+	})
+	return !answered && err == nil, err
 }
 
 // run provisions under the lease. Whatever made it stop short is told apart here: back to the guards, or leave it.

@@ -332,21 +332,6 @@ func TestDeathBeforeTheRecord(t *testing.T) {
 	s.empty(a)
 }
 
-// A stranger of our name is named, and spared.
-func TestStrangerIsSpared(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	s.with(nil)
-	s.project("p", []string{"redis"}, nil)
-	a := s.slug("a")
-	id := s.sim.Stranger("roboco-sandbox-redis-" + a)
-	s.start(a, "T-1", "p")
-	refusal := s.refused(s.ask(a, nil, nil)(), 8)
-	require.Contains(t, refusal.Message, "roboco-sandbox-redis-"+a)
-	_, err := s.sim.Inspect(t.Context(), id)
-	require.NoError(t, err)
-}
-
 // The janitor leaves alone what is young, and removes it when it is not, if nobody knows it.
 func TestGrace(t *testing.T) {
 	t.Parallel()

@@ -178,10 +178,12 @@ func (l *life) reads() {
 	var last events.Reply
 	require.NoError(l, l.gateway.Follow(ctx, agent, "r-1", "", func(r events.Reply) error { last = r; return nil }))
 	require.Len(l, last.Engines, 2)
+	_, err := l.gateway.Replies(ctx, agent, "r-1", last.ID) // past the end all is asked
+	require.NoError(l, err)
 	time.Sleep(20 * time.Millisecond) // the inbox has begun its blocking read
 	stop()
 	require.NoError(l, <-ended)
-	_, err := l.gateway.Workers(ctx)
+	_, err = l.gateway.Workers(ctx)
 	require.NoError(l, err)
 	_, err = l.gateway.Sandbox(ctx, agent, true)
 	require.NoError(l, err)

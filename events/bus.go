@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -168,49 +167,6 @@ func (b *Bus) Agent(ctx context.Context, slug string) (AgentState, error) {
 		return AgentState{}, failed(doing, err)
 	}
 	return agentState(read.Val(), clock.Val()), nil
-}
-
-// Standing is what the guards of a request begin with.
-type Standing struct {
-	Switch Switch
-	Agent  AgentState
-	Record map[string]Entry // by engine; nil when there is none, or one that cannot be read here
-	At     time.Time        // by when it was read, on Redis's clock
-}
-
-// Standing reads an agent's standing in one call.
-func (b *Bus) Standing(ctx context.Context, slug string) (Standing, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	pipe := b.calls.Pipeline()
-	on, read, record, clock := pipe.Get(ctx, b.switchKey()), pipe.HGetAll(ctx, b.agentKey(slug)), pipe.HGetAll(ctx, b.recordKey(slug)), pipe.Time(ctx)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) { // the switch alone may be missing
-		return Standing{}, failed("read the standing of agent "+slug, err)
-	}
-	for _, c := range []redis.Cmder{read, record, clock} {
-		if c.Err() != nil {
-			return Standing{}, failed("read the standing of agent "+slug, c.Err())
-		}
-	}
-	return Standing{
-		Switch: Switch(on.Val()), Agent: agentState(read.Val(), clock.Val()), Record: b.readable(slug, record.Val()), At: clock.Val(),
-	}, nil
-}
-
-// readable reads a record's hash: all of it, or nothing.
-func (b *Bus) readable(slug string, hash map[string]string) map[string]Entry {
-	record := make(map[string]Entry, len(hash))
-	for engine, raw := range hash {
-		var e Entry
-		if json.Unmarshal([]byte(raw), &e) != nil {
-			return nil
-		}
-		record[engine] = e
-	}
-	if len(record) == 0 || b.openAll(slug, record) != nil {
-		return nil
-	}
-	return record
 }
 
 // agentState reads an agent's hash, as it stands at this time.

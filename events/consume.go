@@ -113,14 +113,15 @@ func (c *consumer) readFresh(ctx context.Context) {
 		if want = min(2*len(messages), batch); len(messages) < slots {
 			want = 1
 		}
+		with := together(messages)
 		for _, m := range messages {
-			c.start(ctx, m)
+			c.start(ctx, m, with)
 		}
 	}
 }
 
 // start hands an entry to the handler, in a slot that has been taken for it.
-func (c *consumer) start(ctx context.Context, m redis.XMessage) {
+func (c *consumer) start(ctx context.Context, m redis.XMessage, with *along) {
 	if ctx.Err() != nil {
 		c.release() // drain hands it back
 		return
@@ -136,7 +137,7 @@ func (c *consumer) start(ctx context.Context, m redis.XMessage) {
 		}()
 		var err error
 		d, err = deliver(m, c.name)
-		if d.leave = leave; err == nil {
+		if d.leave, d.along = leave, with; err == nil {
 			c.handle(c.working, d)
 			return
 		}

@@ -21,6 +21,7 @@ type Delivery struct {
 	consumer string
 	rid      string // of a request
 	hand     string // of this delivery alone: an entry that is slow may be delivered again, to the same consumer too
+	along    *along // what came with it; nil where it came alone
 	leave    func() // gives the slot back, once; nil outside of Consume
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,6 +30,9 @@ func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each fu
 	defer stop()
 	if expected && after == "" { // it was published a moment ago: whatever there is will ring, or has
 		wait(ctx, bell, slowSweep)
+		if over, err := b.brought(slug, requestID, each); over {
+			return err
+		}
 	}
 	var absent, down time.Time
 	for sweep := slowSweep; ; sweep = min(2*sweep, lastSweep) {
@@ -56,6 +58,20 @@ func (b *Bus) Follow(ctx context.Context, slug, requestID, after string, each fu
 		}
 		wait(ctx, bell, sweep)
 	}
+}
+
+// brought calls each with what came along with the notice of a request's end, if that did.
+func (b *Bus) brought(slug, requestID string, each func(Reply) error) (over bool, err error) {
+	found := b.inbox.end(slug, requestID)
+	if found == nil {
+		return false, nil
+	}
+	replies, err := b.replies(slug, found)
+	if err != nil {
+		return true, fmt.Errorf("follow request %s: %w", requestID, err)
+	}
+	_, err = sight{replies: replies}.handOn(each)
+	return true, err
 }
 
 // handOn calls each with every reply, up to the terminal one: then it is over.
@@ -118,150 +134,6 @@ func (b *Bus) waitBlocked(ctx context.Context, slug, requestID, after string) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		wait(ctx, nil, block/4)
 	}
-}
-
-// inbox wakes the followers of one process.
-type inbox struct {
-	mu      sync.Mutex
-	served  map[string]int                        // gateways whose notices are being read
-	waiting map[string]map[chan struct{}]struct{} // by request ID
-	// expected are bells of requests that nobody listens for yet.
-	expected map[string]chan struct{}
-}
-
-// Expect says that a request of this gateway is about to be published for the first time, and followed from its start: the
-// first Follow then waits for its notice before it looks, if RunInbox serves the gateway. forget is to be called when it is
-// not followed after all; else it changes nothing.
-func (b *Bus) Expect(gateway, requestID string) (forget func()) {
-	if !b.inbox.serves(gateway) {
-		return func() {}
-	}
-	return b.inbox.expect(requestID)
-}
-
-// expect makes the bell that the first to listen gets.
-func (i *inbox) expect(requestID string) (forget func()) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.expected == nil {
-		i.expected = map[string]chan struct{}{}
-	}
-	i.expected[requestID] = make(chan struct{}, 1)
-	return func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		delete(i.expected, requestID)
-	}
-}
-
-// listen gives a bell that rings when a request has something new, until stop is called; expected says that it would have
-// rung since before the request was published.
-func (i *inbox) listen(requestID string) (bell <-chan struct{}, expected bool, stop func()) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	c, expected := i.expected[requestID]
-	if delete(i.expected, requestID); !expected {
-		c = make(chan struct{}, 1)
-	}
-	if i.waiting == nil {
-		i.waiting = map[string]map[chan struct{}]struct{}{}
-	}
-	if i.waiting[requestID] == nil {
-		i.waiting[requestID] = map[chan struct{}]struct{}{}
-	}
-	i.waiting[requestID][c] = struct{}{}
-	return c, expected, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if delete(i.waiting[requestID], c); len(i.waiting[requestID]) == 0 {
-			delete(i.waiting, requestID)
-		}
-	}
-}
-
-// ring wakes who follows a request.
-func (i *inbox) ring(requestID string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for c := range i.waiting[requestID] {
-		rung(c)
-	}
-	if c, ok := i.expected[requestID]; ok {
-		rung(c)
-	}
-}
-
-// ringAll wakes everybody: notices may have been lost.
-func (i *inbox) ringAll() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, bells := range i.waiting {
-		for c := range bells {
-			rung(c)
-		}
-	}
-	for _, c := range i.expected {
-		rung(c)
-	}
-}
-
-func rung(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it has been rung already
-	}
-}
-
-// serve notes that a gateway's notices are read (n = 1) or no longer (-1).
-func (i *inbox) serve(gateway string, n int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.served == nil {
-		i.served = map[string]int{}
-	}
-	i.served[gateway] += n
-}
-
-func (i *inbox) serves(gateway string) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return gateway != "" && i.served[gateway] > 0
-}
-
-// RunInbox reads the notices of one gateway for all its followers, until ctx ends: Follow then waits without a
-// connection of its own. It outlives a Redis that is away or was flushed; it returns nil.
-func (b *Bus) RunInbox(ctx context.Context, gateway string) error {
-	b.inbox.serve(gateway, 1)
-	defer b.inbox.serve(gateway, -1)
-	key, last := b.inboxKey(gateway), ""
-	for ctx.Err() == nil {
-		if last == "" {
-			var err error
-			if last, err = b.newest(ctx, key); err != nil {
-				wait(ctx, nil, block/4)
-				continue
-			}
-		}
-		found, err := b.blocking.XRead(context.WithoutCancel(ctx), &redis.XReadArgs{Streams: []string{key, last}, Count: 1000, Block: block}).Result()
-		switch {
-		case errors.Is(err, redis.Nil):
-			// A stream that began anew may count from an earlier time than ours.
-			if now, err := b.newest(ctx, key); err == nil && earlier(now, last) {
-				last = "0-0"
-				b.inbox.ringAll()
-			}
-		case err != nil:
-			b.cfg.Log.Debug().Err(err).Str("gateway", gateway).Msg("cannot read notices; followers look for themselves")
-			wait(ctx, nil, block/4)
-			b.inbox.ringAll()
-		default:
-			for _, m := range found[0].Messages {
-				last = m.ID
-				b.inbox.ring(text(m, "rid"))
-			}
-		}
-	}
-	return nil
 }
 
 // newest is the last ID in a stream, 0-0 when it is empty.

@@ -13,7 +13,7 @@ import (
 // glance is what a worker sees of a request whose sandbox stands.
 func (s *scene) glance(asked ...string) events.Glance {
 	s.Helper()
-	stood, err := s.bus.Standing(s.Context(), agent)
+	stood, err := s.bus.Standing(s.Context(), alone())
 	require.NoError(s, err)
 	g := events.Glance{
 		Asked: want(asked...), At: stood.At, Checked: map[string]string{},

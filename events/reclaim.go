@@ -29,7 +29,7 @@ func (c *consumer) readIdle(ctx context.Context) {
 		}
 		trouble.over()
 		if cursor = next; len(found) > 0 {
-			c.start(ctx, found[0])
+			c.start(ctx, found[0], nil)
 			continue
 		}
 		c.release()

@@ -65,13 +65,18 @@ func (b *Bus) ending(ctx context.Context, doing, slug, requestID, after string) 
 	if err != nil {
 		return s, failed(doing, err)
 	}
-	if len(found) == 0 || text(found[len(found)-1], "state") == "" {
+	if !ends(found) {
 		return s, nil
 	}
 	if s.replies, err = b.replies(slug, found); err != nil {
 		return s, fmt.Errorf("%s: %w", doing, err)
 	}
 	return s, nil
+}
+
+// ends says that a reply stream was read to its end: the terminal entry is its last.
+func ends(found []redis.XMessage) bool {
+	return len(found) > 0 && text(found[len(found)-1], "state") != ""
 }
 
 // following is where a range begins that leaves the given entry out.

@@ -271,7 +271,7 @@ func replyTests() []test {
 			require.Equal(s, cont, last[0].Values["own"])
 		}},
 		{"what the guards begin with is read at once", func(s *scene) {
-			stood, err := s.bus.Standing(s.Context(), agent)
+			stood, err := s.bus.Standing(s.Context(), alone())
 			require.NoError(s, err)
 			require.NotZero(s, stood.At)
 			require.Equal(s, events.Standing{At: stood.At}, stood)
@@ -280,7 +280,7 @@ func replyTests() []test {
 			_, err = s.bus.MirrorSwitch(s.Context(), &off, 1)
 			require.NoError(s, err)
 			s.provision("r-1")
-			stood, err = s.bus.Standing(s.Context(), agent)
+			stood, err = s.bus.Standing(s.Context(), alone())
 			require.NoError(s, err)
 			require.Equal(s, events.SwitchOff, stood.Switch)
 			require.Equal(s, s.state(), stood.Agent)
@@ -293,7 +293,7 @@ func replyTests() []test {
 			require.NoError(s, err)
 			require.False(s, stood.At.After(now))
 			require.NoError(s, s.rdb.HSet(s.Context(), s.key("record:"+agent), "redis", "{").Err())
-			stood, err = s.bus.Standing(s.Context(), agent)
+			stood, err = s.bus.Standing(s.Context(), alone())
 			require.NoError(s, err)
 			require.Nil(s, stood.Record, "in part is not at all")
 		}},

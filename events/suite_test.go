@@ -97,7 +97,7 @@ func TestSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr := start(t)
-			for _, x := range slicesOf(publishTests(), beginTests(), glanceTests(), leaseTests(), fateTests(), replyTests(), consumeTests(), liveTests(),
+			for _, x := range slicesOf(publishTests(), beginTests(), glanceTests(), standingTests(), leaseTests(), fateTests(), replyTests(), consumeTests(), liveTests(),
 				deadTests(), aclTests(), sealTests(), poolTests(), claimTests(), keeperTests(), projectTests()) {
 				t.Run(x.name, func(t *testing.T) {
 					t.Parallel()

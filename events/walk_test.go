@@ -236,7 +236,7 @@ func (w *walk) look(rt *rapid.T) {
 
 // guard is one look.
 func (w *walk) guard(h *hand) {
-	stood, err := w.bus.Standing(w.t.Context(), agent)
+	stood, err := w.bus.Standing(w.t.Context(), h.d)
 	w.ok(err)
 	a, task := stood.Agent, stood.Agent.Task
 	h.stood = stood

@@ -24,7 +24,7 @@ func (w *Worker) guard(ctx context.Context, d events.Delivery, q events.Requeste
 	if !slices.Contains(w.cfg.Roles, q.Role) {
 		return admitted{}, refuseRole(q.Role, w.cfg.Roles), nil
 	}
-	stood, err := w.cfg.Bus.Standing(ctx, d.Event.Subject)
+	stood, err := w.cfg.Bus.Standing(ctx, d)
 	if err != nil {
 		return w.refuseUnlessBus(fmt.Errorf("read what the guards begin with: %w", err))
 	}

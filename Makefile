@@ -5,7 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN := .bin
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 40m
 GOLANGCI_VERSION := v2.9.0
 GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
 

@@ -27,6 +27,7 @@ type facts struct {
 	hits     []float64      // likewise, of those answered without a word of progress
 	garbage  int
 	faulty   bool
+	calm     time.Time // since when it is not faulty any more
 
 	over   context.Context //nolint:containedctx // when agents are to give up
 	giveUp context.CancelFunc
@@ -65,7 +66,14 @@ func (f *facts) bad(check, format string, args ...any) {
 func (f *facts) setFaulty(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faulty = on
+	f.faulty, f.calm = on, time.Now()
+}
+
+// wasFaulty says that there were faults at that time or since.
+func (f *facts) wasFaulty(since time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.faulty || f.calm.After(since)
 }
 
 func (f *facts) isFaulty() bool {

@@ -107,7 +107,7 @@ func (s *seat) judge(asked string, age time.Duration, err error) {
 		s.facts.count("told to end before they could hear")
 	case asked == askedEnd:
 		s.facts.bad("R6", "%s was told to end, and ended so: %v", s.name, err)
-	case code == 1 && age < startAge && s.facts.isFaulty():
+	case code == 1 && age < startAge && s.facts.wasFaulty(time.Now().Add(-age)): // it may have met the last fault
 		s.facts.count("starts that failed, and were repeated")
 	default:
 		s.facts.bad("R6", "%s ended by itself after %v: %v", s.name, age.Round(time.Millisecond), err)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -98,15 +100,25 @@ func TestSeatRepeatsStarts(t *testing.T) {
 	f := newFacts()
 	defer f.giveUp()
 	f.setFaulty(true)
-	s, err := seatOf("p", t.TempDir(), f, func() *exec.Cmd { return exec.Command("sh", "-c", "exit 1") })
+	wait := filepath.Join(t.TempDir(), "wait")
+	s, err := seatOf("p", t.TempDir(), f, func() *exec.Cmd {
+		return exec.Command("sh", "-c", "while [ -e "+wait+" ]; do sleep 0.02; done; exit 1")
+	})
 	require.NoError(t, err)
 	defer s.close(time.Minute)
-	require.Eventually(t, func() bool {
+	repeated := func() int {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.counts["starts that failed, and were repeated"] > 1
-	}, time.Minute, 20*time.Millisecond)
-	require.Empty(t, f.checks())
+		return f.counts["starts that failed, and were repeated"]
+	}
+	require.Eventually(t, func() bool { return repeated() > 1 }, time.Minute, 20*time.Millisecond)
+	require.NoError(t, os.WriteFile(wait, nil, 0o600))
+	time.Sleep(time.Second) // whichever process is there by now waits
+	before := repeated()
+	f.setFaulty(false)
+	require.NoError(t, os.Remove(wait))
+	require.Eventually(t, func() bool { return repeated() > before }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(f.checks()) > 0 }, time.Minute, 20*time.Millisecond, "the next one has no such excuse")
 }
 
 func TestSearchLog(t *testing.T) {

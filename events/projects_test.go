@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/roboco/sandboxd/events"
@@ -74,13 +75,31 @@ func projectTests() []test {
 	}
 }
 
+// told holds a token once something was logged.
+type told chan struct{}
+
+// Write takes the line in.
+func (t told) Write(line []byte) (int, error) {
+	select {
+	case t <- struct{}{}:
+	default:
+	}
+	return len(line), nil
+}
+
 // Whatever was said while Redis was out of reach is made up for.
 func TestProjectChangesOutliveTheirConnection(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, eventstest.StartRedis(t), quick())
-	heard := s.hears(s.bus)
+	noticed := make(told, 1)
+	heard := s.hears(s.with(func(c *events.Config) { c.Log = zerolog.New(noticed) }))
 	require.NoError(t, s.rdb.ACLSetUser(t.Context(), s.user, "off").Err())
 	require.NoError(t, s.rdb.Do(t.Context(), "CLIENT", "KILL", "USER", s.user).Err())
+	select {
+	case <-noticed: // only a reader that could not read has missed anything
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "the reader notices nothing")
+	}
 	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: s.key("projects"), Values: []string{"project", "meanwhile"}}).Err())
 	require.NoError(t, s.rdb.ACLSetUser(t.Context(), s.user, "on").Err())
 	s.hearsOf(heard, "")

@@ -147,3 +147,40 @@ func (w *walk) glance(rt *rapid.T) {
 		w.drop(h)
 	}
 }
+
+func (p *pair) glance(rt *rapid.T) {
+	h := p.pick(rt, func(h *holder) bool { return h.looked && h.epoch == "" })
+	if rapid.Bool().Draw(rt, "fresh") {
+		p.guard(h)
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "owner") > 0 {
+		h.seen.Owner = h.owner
+	}
+	if !h.looked || h.stood == "" {
+		rt.Skip("nothing was seen")
+	}
+	checked := map[string]string{"redis": h.stood}
+	got, err := p.bus.AnswerGlance(p.t.Context(), h.d, events.Glance{Asked: want("redis"), Seen: h.seen, At: time.Now(), Checked: checked})
+	p.ok(err)
+	late := !h.d.Deadline.IsZero() && time.Until(h.d.Deadline) < 0
+	require.Equal(rt, p.m.glance(h, want("redis"), checked, late), got)
+	if got != events.Again {
+		p.let(h)
+	}
+}
+
+func (m *machine) glance(h *holder, wants []events.Want, checked map[string]string, late bool) events.Verdict {
+	if m.stream[h.d.Entry] != h.name {
+		return events.Lost
+	}
+	q, w := m.asked[h.rid], m.work
+	switch {
+	case q == nil || q.born == "" || q.state != "" || late && !q.seen:
+		return events.Again
+	case w.over || w.owner == "" || w.task != h.seen.Task || w.project != h.seen.Project || w.owner != h.seen.Owner:
+		return events.Again
+	case w.owner == events.OwnerLease && w.owned:
+		return events.Again
+	}
+	return m.hit(h, wants, checked)
+}

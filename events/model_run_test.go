@@ -34,7 +34,7 @@ func TestModel(t *testing.T) {
 				"start": p.start, "end": p.end, "stop": p.stop, "owner": p.changeOwner, "say twice": p.repeat,
 				"ask": p.ask, "ask late": p.askLate, "read": p.read, "read too": p.read, "steal": p.steal, "look": p.look,
 				"begin": p.begin, "begin again": p.begin, "begin anew": p.begin, "record": p.put, "record too": p.put, "record more": p.put,
-				"settle": p.settle, "beat": p.beat, "hit": p.hit, "hit too": p.hit, "refuse": p.refuse, "revoke": p.revoke, "adopt": p.adopt, "adopt too": p.adopt,
+				"settle": p.settle, "beat": p.beat, "hit": p.hit, "hit too": p.hit, "glance": p.glance, "refuse": p.refuse, "revoke": p.revoke, "adopt": p.adopt, "adopt too": p.adopt,
 				"stock": p.stock, "claim": p.claim, "record pooled": p.putPooled, "record pooled too": p.putPooled, "retire": p.retire, "forget": p.forget,
 				"lease ends": p.leaseEnds, "record lapses": p.recordLapses, "reply lapses": p.replyLapses, "flush": p.flush,
 				"": func(rt *rapid.T) { steps.Add(1); p.compare(rt) },
@@ -56,6 +56,7 @@ type holder struct {
 	name, rid string
 	seen      events.Tenancy
 	owner     string // the hash's, as it was read before
+	stood     string // the redis of the record, as it was read then
 	looked    bool
 	epoch     string
 	tenancy   events.Tenancy // of the run
@@ -270,7 +271,7 @@ func (p *pair) guard(h *holder) {
 	if task == "" && !w.over {
 		task, project = p.task, proj
 	}
-	h.looked, h.owner = task != "", w.owner
+	h.looked, h.owner, h.stood = task != "", w.owner, p.m.record["redis"].ID
 	h.seen = events.Tenancy{Task: task, Project: project, Owner: p.alive}
 }
 

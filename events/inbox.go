@@ -187,7 +187,7 @@ func (b *Bus) bring(ctx context.Context, notices []redis.XMessage) {
 	}
 	for rid, read := range reads {
 		if found := read.Val(); ends(found) {
-			b.inbox.brought(rid, slugs[rid], found)
+			b.inbox.keep(rid, slugs[rid], found)
 		}
 	}
 }
@@ -200,8 +200,8 @@ func (i *inbox) awaits(requestID string) bool {
 	return e != nil && e.ended == nil
 }
 
-// brought keeps what was read of a request for whoever expects it.
-func (i *inbox) brought(requestID, slug string, found []redis.XMessage) {
+// keep holds what was read of a request for whoever expects it.
+func (i *inbox) keep(requestID, slug string, found []redis.XMessage) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if e := i.expected[requestID]; e != nil {

@@ -20,8 +20,8 @@ func (b *Bus) requestKey(id string) string { return b.key("request:" + id) }
 func (b *Bus) inboxKey(name string) string { return b.key("inbox:" + name) }
 func (b *Bus) claimKey(id string) string   { return b.key("claim:" + id) }
 func (b *Bus) claimsKey(s string) string   { return b.key("claims:" + s) }
-func (b *Bus) switchKey() string           { return b.key("flag:sandbox_db_enabled") }
-func (b *Bus) revisionKey() string         { return b.key("flag:sandbox_db_enabled:revision") }
+func (b *Bus) switchKey() string           { return b.key("flag:" + SwitchFlag) }
+func (b *Bus) revisionKey() string         { return b.key("flag:" + SwitchFlag + ":revision") }
 func (b *Bus) projectsKey() string         { return b.key("projects") }
 
 // ReplyStream is the key an agent with Redis access may read its replies from.

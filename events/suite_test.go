@@ -168,6 +168,15 @@ func (s *scene) read(name string) events.Delivery {
 	return d
 }
 
+// passes waits until a deadline is over on Redis's clock.
+func (s *scene) passes(deadline time.Time) {
+	s.Helper()
+	s.eventually(func() bool {
+		now, err := s.rdb.Time(s.Context()).Result()
+		return err == nil && now.After(deadline.Add(2*time.Millisecond))
+	}, "the deadline")
+}
+
 // claim gives an entry to a consumer, as XAUTOCLAIM would.
 func (s *scene) claim(name, entry string) {
 	s.Helper()

@@ -11,6 +11,9 @@ import (
 //go:embed mirror.lua
 var mirrorLua string
 
+// SwitchFlag is the master switch's name: of its mirror here, and in the durable store.
+const SwitchFlag = "sandbox_db_enabled"
+
 // Switch is the mirrored run-time value of the master switch.
 type Switch string
 

@@ -5,18 +5,16 @@ import (
 	"net/http"
 
 	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/events"
 )
 
-// switchName is the master switch's, in the store and in the path.
-const switchName = "sandbox_db_enabled"
-
 func (g *Gateway) wireFlag(value *bool) client.Flag {
-	return client.Flag{Name: switchName, Value: value, Effective: (value != nil && *value) || (value == nil && g.cfg.Enabled)}
+	return client.Flag{Name: events.SwitchFlag, Value: value, Effective: (value != nil && *value) || (value == nil && g.cfg.Enabled)}
 }
 
 // getFlag answers GET /api/v1/flags/sandbox_db_enabled.
 func (g *Gateway) getFlag(w http.ResponseWriter, r *http.Request, _ *call) error {
-	f, err := g.cfg.Store.Flag(r.Context(), switchName)
+	f, err := g.cfg.Store.Flag(r.Context(), events.SwitchFlag)
 	if err != nil {
 		return fmt.Errorf("read the switch: %w", err)
 	}
@@ -37,7 +35,7 @@ func (g *Gateway) putFlag(w http.ResponseWriter, r *http.Request, _ *call) error
 	if err != nil {
 		return err
 	}
-	f, err := g.cfg.Store.SetFlag(r.Context(), switchName, value)
+	f, err := g.cfg.Store.SetFlag(r.Context(), events.SwitchFlag, value)
 	if err != nil {
 		return fmt.Errorf("store the switch: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/roboco/sandboxd/client"
+	"github.com/roboco/sandboxd/events"
 )
 
 // route is one row of the API: who may call it, what answers, and what its description says.
@@ -223,11 +224,11 @@ func (g *Gateway) operatorRoutes() []route {
 			failures: []int{http.StatusUnprocessableEntity},
 		},
 		{
-			method: http.MethodGet, path: "/api/v1/flags/" + switchName, name: "get_flag", handle: g.getFlag, roles: operator,
+			method: http.MethodGet, path: "/api/v1/flags/" + events.SwitchFlag, name: "get_flag", handle: g.getFlag, roles: operator,
 			summary: "The master switch", out: typeOf[client.Flag](),
 		},
 		{
-			method: http.MethodPut, path: "/api/v1/flags/" + switchName, name: "put_flag", handle: g.putFlag, roles: operator,
+			method: http.MethodPut, path: "/api/v1/flags/" + events.SwitchFlag, name: "put_flag", handle: g.putFlag, roles: operator,
 			summary: "Set the master switch at run time; null leaves it to the environment again", out: typeOf[client.Flag](),
 			in:       []field{{name: "value", kind: "boolean", about: "true, false or null", required: true, null: true}},
 			failures: []int{http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge},

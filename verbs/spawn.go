@@ -56,7 +56,7 @@ func (g *Gateway) switchedOn(ctx context.Context) bool {
 		return g.cfg.Enabled
 	}
 	if v == events.SwitchMissing {
-		f, err := g.cfg.Store.Flag(ctx, switchName)
+		f, err := g.cfg.Store.Flag(ctx, events.SwitchFlag)
 		if err != nil {
 			return g.cfg.Enabled
 		}

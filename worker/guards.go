@@ -116,19 +116,16 @@ func (w *Worker) enabled(ctx context.Context, v events.Switch) (_ bool, err erro
 	}
 }
 
-// switchFlag is the flag's name in the durable store.
-const switchFlag = "sandbox_db_enabled"
-
 // mirrorSwitch writes the durable store's value of the switch to Redis, where requests read it, and gives what stands there
 // then: an operator may have changed it meanwhile.
 func (w *Worker) mirrorSwitch(ctx context.Context) (events.Switch, error) {
-	f, err := w.cfg.Store.Flag(ctx, switchFlag)
+	f, err := w.cfg.Store.Flag(ctx, events.SwitchFlag)
 	if err != nil {
-		return events.SwitchMissing, fmt.Errorf("read flag %s: %w", switchFlag, err)
+		return events.SwitchMissing, fmt.Errorf("read flag %s: %w", events.SwitchFlag, err)
 	}
 	v, err := w.cfg.Bus.MirrorSwitch(ctx, f.Value, f.Revision)
 	if err != nil {
-		return v, fmt.Errorf("mirror flag %s: %w", switchFlag, err)
+		return v, fmt.Errorf("mirror flag %s: %w", events.SwitchFlag, err)
 	}
 	return v, nil
 }

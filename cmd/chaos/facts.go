@@ -76,11 +76,7 @@ func (f *facts) wasFaulty(since time.Time) bool {
 	return f.faulty || f.calm.After(since)
 }
 
-func (f *facts) isFaulty() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.faulty
-}
+func (f *facts) isFaulty() bool { return f.wasFaulty(time.Now()) }
 
 // ask notes under what a request was published.
 func (f *facts) ask(id string, a workertest.Asked) {

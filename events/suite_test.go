@@ -273,7 +273,7 @@ func (s *scene) drained() {
 
 func (s *scene) eventually(f func() bool, msg string) {
 	s.Helper()
-	require.Eventually(s, f, 20*time.Second, 5*time.Millisecond, msg)
+	require.Eventually(s, f, time.Minute, 5*time.Millisecond, msg)
 }
 
 type rawJSON = json.RawMessage

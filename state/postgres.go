@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
 	defaultTimeout = 2 * time.Second
+	defaultQueue   = 10 * time.Second
 	defaultConns   = 10
 	defaultConnect = 5 * time.Second // of Migrate and SchemaVersion; the store's calls have their own timeout
 	// idleInTx ends a transaction whose program went silent, so that a gateway cut off holds no agent's lock.
@@ -29,14 +32,18 @@ type PostgresConfig struct {
 	Catalog Catalog
 	// Timeout bounds each call, connecting included; past it the call is ErrUnavailable. 0 = 2 s.
 	Timeout time.Duration
+	// Queue bounds the wait for a connection while all are in use, before the Timeout begins: a database that serves a
+	// crowd is not one that does not answer. Past it the call is ErrUnavailable. 0 = 10 s.
+	Queue time.Duration
 }
 
 // postgres is the store in PostgreSQL. Its tables live in the schema sandboxd and are named with it everywhere, so that
 // neither a search_path nor another program's tables matter.
 type postgres struct {
-	pool    *pgxpool.Pool
-	catalog Catalog
-	timeout time.Duration
+	pool           *pgxpool.Pool
+	turns          *semaphore.Weighted // as many as the pool has connections: whoever has one never waits for the pool
+	catalog        Catalog
+	timeout, queue time.Duration
 }
 
 // OpenPostgres connects, checks that the schema is the one this program knows, and returns the store.
@@ -47,9 +54,9 @@ func OpenPostgres(ctx context.Context, c PostgresConfig) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &postgres{catalog: c.Catalog.clone(), timeout: c.Timeout}
-	if p.timeout <= 0 {
-		p.timeout = defaultTimeout
+	p := &postgres{
+		catalog: c.Catalog.clone(), turns: semaphore.NewWeighted(int64(cfg.MaxConns)),
+		timeout: cmp.Or(max(c.Timeout, 0), defaultTimeout), queue: cmp.Or(max(c.Queue, 0), defaultQueue),
 	}
 	cfg.ConnConfig.ConnectTimeout = p.timeout
 	// A connection that went dead while idle is found out early enough to try another within the call.
@@ -132,11 +139,18 @@ func (p *postgres) Ping(ctx context.Context) error {
 // Close implements Store.
 func (p *postgres) Close() { p.pool.Close() }
 
-// call runs fn within the timeout and explains its error.
+// call waits for its turn, runs fn within the timeout and explains its error.
 func (p *postgres) call(ctx context.Context, doing string, fn func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return gaveUp(err)
 	}
+	line, leave := context.WithTimeout(ctx, p.queue)
+	err := p.turns.Acquire(line, 1)
+	leave()
+	if err != nil {
+		return explain(ctx, doing, fmt.Errorf("every connection of the pool is in use: %w", err))
+	}
+	defer p.turns.Release(1)
 	inner, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	return explain(ctx, doing, fn(inner))

@@ -154,6 +154,42 @@ func TestPostgresGoesAwayAndComesBack(t *testing.T) {
 	})
 }
 
+// TestCrowdWaitsItsTurn: many calls at once over few connections take longer together than one may; none is refused for it
+// before it has stood in line for as long as it may.
+func TestCrowdWaitsItsTurn(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	raw := statetest.StartPostgres(t)
+	_, err := connect(t, raw).Exec(ctx, `
+		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END';
+		CREATE TRIGGER slowly BEFORE INSERT ON sandboxd.projects FOR EACH ROW EXECUTE FUNCTION slowly()`)
+	require.NoError(t, err)
+	crowd := func(queue time.Duration) (refused int) {
+		s, err := state.OpenPostgres(ctx, state.PostgresConfig{
+			URL: raw + "&pool_max_conns=2", Catalog: statetest.Catalog(), Timeout: 4 * time.Second, Queue: queue,
+		})
+		require.NoError(t, err)
+		defer s.Close()
+		errs := make(chan error)
+		for i := range 24 {
+			go func() {
+				_, _, err := s.PutProject(ctx, state.Project{Slug: fmt.Sprintf("p%d", i)})
+				errs <- err
+			}()
+		}
+		for range 24 {
+			if err := <-errs; err != nil {
+				require.ErrorIs(t, err, state.ErrUnavailable)
+				require.ErrorContains(t, err, "every connection of the pool is in use")
+				refused++
+			}
+		}
+		return refused
+	}
+	require.Zero(t, crowd(never))
+	require.Positive(t, crowd(time.Second))
+}
+
 // TestPostgresThatNeverAnswers: a port that accepts and says nothing, as behind a firewall or a dead proxy.
 func TestPostgresThatNeverAnswers(t *testing.T) {
 	t.Parallel()

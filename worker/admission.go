@@ -39,6 +39,7 @@ type admission struct {
 
 	mu       sync.Mutex
 	reserved int64 // bytes of containers that may be made and that the engine does not count yet
+	returned int64 // bytes given back so far: never less than before
 }
 
 func newAdmission(creates int) *admission {
@@ -48,10 +49,11 @@ func newAdmission(creates int) *admission {
 // ahead is how many runs wait here.
 func (a *admission) ahead() int { return a.creates.length() + a.desk.length() }
 
-// reserve adds to what is spoken for, or takes from it.
-func (a *admission) reserve(bytes int64) {
+// giveBack takes from what is spoken for.
+func (a *admission) giveBack(bytes int64) {
 	a.mu.Lock()
-	a.reserved += bytes
+	a.reserved -= bytes
+	a.returned += bytes
 	a.mu.Unlock()
 	a.ask()
 }
@@ -64,24 +66,29 @@ func (a *admission) ask() {
 	}
 }
 
-// tryReserve reserves memory if there is so much: free is what is left of total. Where there is no sandbox at all, one is
-// admitted whatever its size: a limit is not what a container uses.
-func (a *admission) tryReserve(need, total, committed int64) (free int64, ok bool) {
+// look begins a look at what the engine counts. What is given back before the look is over is spoken for all the same: the
+// engine may have counted before that container was there.
+func (a *admission) look() (begun int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	free = total - committed - a.reserved
-	if need > free && committed+a.reserved > 0 {
-		return max(free, 0), false
+	return a.returned
+}
+
+// moved says that something was given back since the look began: another one may find more.
+func (a *admission) moved(begun int64) bool { return a.look() != begun }
+
+// tryReserve reserves memory if that is enough: free is what is left of total by a look that found so much committed, and
+// spoken all that is not free.
+func (a *admission) tryReserve(begun, need, total, committed int64, enough func(free, spoken int64) bool) (free int64, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	spoken := committed + a.reserved + a.returned - begun
+	free = max(total-spoken, 0)
+	if !enough(free, spoken) {
+		return free, false
 	}
 	a.reserved += need
 	return free, true
-}
-
-// room says that so much is free, with all that is spoken for.
-func (a *admission) room(need, total, committed int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return need <= total-committed-a.reserved
 }
 
 // enter counts the request's run among those in the worker's hands, once, and leaves the slot in which it was read.
@@ -199,21 +206,9 @@ func (r *run) reserve(ctx context.Context) error {
 	}
 	defer leave()
 	for told := false; ; told = true {
-		have, err := r.w.cfg.Runtime.Capacity(wait)
-		if err != nil {
-			if wait.Err() != nil {
-				return context.Cause(wait)
-			}
-			return fmt.Errorf("ask for the memory of the host: %w", err)
-		}
-		limit := cmp.Or(r.w.cfg.MemoryTotal, have.Memory)
-		if limit == 0 { // the engine does not say
-			return nil
-		}
-		left, ok := r.w.admission.tryReserve(need, limit, have.Committed)
-		if ok {
-			r.keep(need)
-			return nil
+		left, limit, ok, err := r.take(wait, need)
+		if ok || err != nil {
+			return err
 		}
 		free.Store(left)
 		total.Store(limit)
@@ -230,6 +225,33 @@ func (r *run) reserve(ctx context.Context) error {
 		case <-time.After(tellEvery): // what other workers free says nothing here
 		}
 	}
+}
+
+// take reserves so much memory for this run if the host has it free, and says what is free of how much. An engine that does
+// not tell has enough.
+func (r *run) take(wait context.Context, need int64) (free, limit int64, ok bool, err error) {
+	for moved := true; moved && !ok; {
+		begun := r.w.admission.look()
+		have, err := r.w.cfg.Runtime.Capacity(wait)
+		if err != nil {
+			if wait.Err() != nil {
+				return 0, 0, false, context.Cause(wait)
+			}
+			return 0, 0, false, fmt.Errorf("ask for the memory of the host: %w", err)
+		}
+		if limit = cmp.Or(r.w.cfg.MemoryTotal, have.Memory); limit == 0 {
+			return 0, 0, true, nil
+		}
+		free, ok = r.w.admission.tryReserve(begun, need, limit, have.Committed, func(free, spoken int64) bool {
+			// Where there is no sandbox at all, one is admitted whatever its size: a limit is not what a container uses.
+			return need <= free || spoken == 0
+		})
+		moved = r.w.admission.moved(begun)
+	}
+	if ok {
+		r.keep(need)
+	}
+	return free, limit, ok, nil
 }
 
 // toMake is how many containers the record lacks for the set: engines that are not there, and those that cannot be extended.
@@ -260,5 +282,5 @@ func (r *run) counted(bytes int64) {
 	bytes = min(bytes, r.kept)
 	r.kept -= bytes
 	r.mu.Unlock()
-	r.w.admission.reserve(-bytes)
+	r.w.admission.giveBack(bytes)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,6 +244,32 @@ func TestMemoryIsReserved(t *testing.T) {
 			require.EqualValues(t, want*2*512*mib, has.Committed)
 			stop()
 		}
+	})
+}
+
+// What the engine had counted may be old when it is heard: memory whose reservation ended meanwhile, as its container is there,
+// is not free.
+func TestOldCapacity(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, addr string) {
+		s := newSimulated(t, addr, workertest.SimConfig{Seed: 1, Memory: 700 << 20}, func(r *rig) {
+			r.cfg.QueueTimeout, r.cfg.Memory = 3*time.Second, 512<<20
+		})
+		s.project("p", []string{"redis"}, nil)
+		s.worker()
+		s.start("a", "T-1", "p")
+		s.start("b", "T-1", "p")
+		looked := make(chan struct{})
+		early := func() { <-looked }
+		s.early.Store(&early)
+		a := s.requested("a")
+		s.eventually(soon, func() bool { return s.creating.Load() == 1 }, "nothing is created")
+		late := sync.OnceFunc(func() {
+			close(looked)
+			s.granted(s.answer("a", a))
+		})
+		s.late.Store(&late)
+		s.isFull(s.answer("b", s.requested("b")), "188 of 700 MiB are free")
 	})
 }
 

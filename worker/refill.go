@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ func (w *Worker) makeReady(ctx context.Context, s shelf) error {
 	w.pool.nurse(l.Name)
 	defer w.pool.wean(l.Name)
 	id, l, err := w.create(ctx, e, s.pool.Features, l)
-	w.admission.reserve(-w.cfg.Memory) // the engine counts it by now, or it will never be
+	w.admission.giveBack(w.cfg.Memory) // the engine counts it by now, or it will never be
 	if err != nil {
 		return err
 	}
@@ -234,18 +235,18 @@ func (w *Worker) comeLast(ctx context.Context) (leave func(), err error) {
 
 // spare reserves the memory of one container, if the host then still has room for a sandbox of so many.
 func (w *Worker) spare(ctx context.Context, set int) error {
+	begun := w.admission.look()
 	have, err := w.cfg.Runtime.Capacity(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for the memory of the host: %w", err)
 	}
-	limit := have.Memory
-	if w.cfg.MemoryTotal > 0 {
-		limit = w.cfg.MemoryTotal
-	}
-	if limit > 0 && (w.admission.desk.length() > 0 || !w.admission.room(w.cfg.Memory*int64(set+1), limit, have.Committed)) {
+	limit := cmp.Or(w.cfg.MemoryTotal, have.Memory)
+	_, ok := w.admission.tryReserve(begun, w.cfg.Memory, limit, have.Committed, func(free, _ int64) bool {
+		return limit == 0 || w.admission.desk.length() == 0 && w.cfg.Memory*int64(set+1) <= free
+	})
+	if !ok {
 		return errNoRoom
 	}
-	w.admission.reserve(w.cfg.Memory)
 	return nil
 }
 

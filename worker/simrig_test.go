@@ -40,6 +40,8 @@ type simulated struct {
 	creating, most atomic.Int64
 	// noCapacity, while it is set, is how every question for the host's capacity ends.
 	noCapacity atomic.Pointer[error]
+	// early, while it is set, runs before a creation, and late between the answer to a question for capacity and whoever asked.
+	early, late atomic.Pointer[func()]
 }
 
 func newSimulated(t *testing.T, addr string, cfg workertest.SimConfig, change ...func(*rig)) *simulated {
@@ -66,6 +68,9 @@ type countedRuntime struct {
 func (c countedRuntime) Create(ctx context.Context, l engines.Launch) (string, error) {
 	c.s.creating.Add(1)
 	defer c.s.creating.Add(-1)
+	if early := c.s.early.Load(); early != nil {
+		(*early)()
+	}
 	for n := c.s.creating.Load(); ; {
 		if most := c.s.most.Load(); n <= most || c.s.most.CompareAndSwap(most, n) {
 			return c.Runtime.Create(ctx, l)
@@ -77,7 +82,11 @@ func (c countedRuntime) Capacity(ctx context.Context) (engines.Capacity, error) 
 	if err := c.s.noCapacity.Load(); err != nil {
 		return engines.Capacity{}, *err
 	}
-	return c.Runtime.Capacity(ctx)
+	has, err := c.Runtime.Capacity(ctx)
+	if late := c.s.late.Load(); late != nil {
+		(*late)()
+	}
+	return has, err
 }
 
 // requested publishes a request without waiting for anything, and returns its ID.

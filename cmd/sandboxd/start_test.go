@@ -199,10 +199,10 @@ func TestStartWaitsForWhatIsAway(t *testing.T) {
 		var out buffer
 		code := make(chan int, 1)
 		go func() {
-			p := program{environ: env, out: &out, err: &out, home: os.UserHomeDir, patience: time.Minute}
+			p := program{environ: env, out: &out, err: &out, home: os.UserHomeDir, patience: never}
 			code <- run(t.Context(), p, []string{"worker"})
 		}()
-		require.Eventually(t, func() bool { return strings.Contains(out.String(), "waiting for "+c.says) }, time.Minute, 10*time.Millisecond, "%s", &out)
+		require.Eventually(t, func() bool { return strings.Contains(out.String(), "waiting for "+c.says) }, never, 10*time.Millisecond, "%s", &out)
 		c.late.come()
 		require.Equal(t, exitFailed, <-code, "%s", &out)
 		require.Contains(t, out.String(), "ROBOCO_SANDBOX_WORKER_LISTEN", "it went on")

@@ -153,9 +153,9 @@ func TestDeriveLeavesNothing(t *testing.T) {
 
 func (b bench) nothingLeft(t *testing.T, volumes func() []string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(b.builders(t)) == 0 }, 20*time.Second, 10*time.Millisecond, "a container is left")
+	require.Eventually(t, func() bool { return len(b.builders(t)) == 0 }, time.Minute, 10*time.Millisecond, "a container is left")
 	require.Empty(t, b.images(t), "an image is left")
-	require.Eventually(t, func() bool { return len(volumes()) > 0 }, 20*time.Second, 10*time.Millisecond, "no build had a volume, so nothing is proven")
+	require.Eventually(t, func() bool { return len(volumes()) > 0 }, time.Minute, 10*time.Millisecond, "no build had a volume, so nothing is proven")
 	for _, v := range volumes() {
 		require.False(t, b.volumeExists(t, v), "a volume is left")
 	}

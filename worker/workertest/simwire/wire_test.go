@@ -97,7 +97,7 @@ func TestEveryContainerCallCrossesTheWire(t *testing.T) {
 	require.Equal(t, "simulated log of y", said)
 
 	a := engines.Access{Addr: got.Addrs[0], Password: "pw", AdminPassword: "admin"}
-	require.Eventually(t, func() bool { return pg.Up(ctx, a) == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return pg.Up(ctx, a) == nil }, time.Minute, time.Millisecond)
 	require.Error(t, pg.Probe(ctx, a), "the login is not made yet")
 	require.NoError(t, pg.Activate(ctx, a, []string{"vector"}))
 	require.NoError(t, pg.Verify(ctx, a, []string{"vector"}))

@@ -47,24 +47,22 @@ func (s *stage) left(stop func()) {
 	require.NoError(s.t, err)
 }
 
-// watchedStore calls f after every look at claims, with how many there were before.
+// watchedStore counts the looks at claims.
 type watchedStore struct {
 	worker.Store
 	looks atomic.Int64
-	f     func(look int64)
 }
 
 func (w *watchedStore) Claims(ctx context.Context, ids []string) (map[string]state.Claim, error) {
-	claims, err := w.Store.Claims(ctx, ids)
-	w.f(w.looks.Add(1) - 1)
-	return claims, err
+	defer w.looks.Add(1)
+	return w.Store.Claims(ctx, ids)
 }
 
 // A keeper looked, nobody had claimed it; then it was claimed, and Redis lost that: the durable store has the last word, when
 // Redis knows no better.
 func TestRetireAsksTheDurableStore(t *testing.T) {
 	t.Parallel()
-	watched, c := &watchedStore{f: func(int64) {}}, &cues{}
+	watched := &watchedStore{}
 	s := pools(t, map[string]int{"redis": 1}, func(r *rig) {
 		watched.Store = r.store
 		r.cfg.Store = watched
@@ -75,20 +73,18 @@ func TestRetireAsksTheDurableStore(t *testing.T) {
 	s.left(stop)
 	a := s.slug("a")
 	s.start(a, "T-1", "p")
-	var before int64 // looks before the one that the removal begins with
-	watched.f = func(look int64) {
-		if before > 0 && look == before {
-			require.NoError(t, s.store.RecordClaim(context.Background(), state.Claim{
-				ContainerID: box.ID, Agent: a, Engine: "redis", Task: "T-1", Project: "p", Owner: events.OwnerLease, Born: "1-0", Epoch: "1",
-			}))
-		}
-	}
-	c.on("before inspect", func(string) error { before = watched.looks.Load(); return nil })
-	require.NoError(t, s.store.DeleteProject(t.Context(), "p")) // what is ready is wanted no more
+	var seen atomic.Int64 // looks when the container was about to be retired
+	c := (&cues{}).on("before pool", func(string) error {
+		seen.Store(watched.looks.Load())
+		return s.store.RecordClaim(context.Background(), state.Claim{
+			ContainerID: box.ID, Agent: a, Engine: "redis", Task: "T-1", Project: "p", Owner: events.OwnerLease, Born: "1-0", Epoch: "1",
+		})
+	})
+	require.NoError(t, s.store.DeleteProject(t.Context(), "p")) // what is ready is wanted no more, so it is not put in, but retired
 	s.with(c)
-	_, err := s.sim.Inspect(t.Context(), box.ID)
-	gone := func() bool { _, err = s.sim.Inspect(context.Background(), box.ID); return err != nil }
-	s.eventually(time.Minute, func() bool { return c.met() && watched.looks.Load() > before+4 || gone() }, "nobody looks")
+	gone := func() bool { _, err := s.sim.Inspect(context.Background(), box.ID); return err != nil }
+	s.eventually(time.Minute, func() bool { return c.met() && watched.looks.Load() > seen.Load()+4 || gone() }, "nobody looks")
+	require.True(t, c.met())
 	require.False(t, gone(), "it was taken from whom it was claimed for")
 }
 

@@ -107,11 +107,12 @@ func TestTakeOver(t *testing.T) {
 	})
 	s.with(c)
 	s.start(a, "T-2", "p")
-	s.ask(a, nil, nil)()
+	first := s.granted(s.ask(a, nil, nil)())["redis"].Password
 	require.True(t, c.met(), "no run came upon the container")
 	require.NotEmpty(t, before)
-	now := s.request(a)["redis"].Password
+	now := s.request(a)["redis"].Password // what was wrongly taken over may be gone by then
 	for _, b := range before {
+		require.NotEqual(t, b.Env[engines.EnvPassword], first, "the former owner's")
 		require.NotEqual(t, b.Env[engines.EnvPassword], now, "the former owner's")
 	}
 	require.Equal(t, s.sim.AgentOwner(a), s.box(a, "redis").Labels["roboco.sandbox.owner-id"])

@@ -288,6 +288,8 @@ func scriptOf(cmd redis.Cmder) string {
 			return "revoke"
 		case strings.Contains(text, `"by":`):
 			return "record"
+		case strings.HasPrefix(text, `{"slug":"","id":`):
+			return "pool" // put in, or retired
 		}
 	}
 	return ""

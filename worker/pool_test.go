@@ -180,7 +180,7 @@ func TestPoolHearsOfProjects(t *testing.T) {
 // The last worker of a host takes its pools down; one that leaves others behind does not.
 func TestPoolOutlivesAWorkerNotAll(t *testing.T) {
 	t.Parallel()
-	s := pools(t, map[string]int{"redis": 2})
+	s := pools(t, map[string]int{"redis": 2}, func(r *rig) { r.cfg.PoolTick = time.Second }) // a busy machine keeps nobody silent for ten
 	s.project("p", []string{"redis"}, nil)
 	_, stopOne := s.worker()
 	before := passwords(s.full("redis", 2))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -38,6 +39,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (survivors
 	atOnce := flags.Int("j", 2, "how many at once")
 	sound := flags.Bool("sound", true, "first see that the tests pass without any mutant; false where that was seen a moment ago")
 	root := flags.String("root", ".", "the folder of the module")
+	page := flags.String("out", "", "a file to overwrite with the table")
 	if err := flags.Parse(args); err != nil {
 		return 0, err //nolint:wrapcheck // it says everything
 	}
@@ -72,8 +74,22 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (survivors
 	if err != nil {
 		return 0, err
 	}
-	return report(out, chosen, verdicts), nil
+	var table bytes.Buffer
+	survivors = report(io.MultiWriter(out, &table), chosen, verdicts)
+	if *page == "" {
+		return survivors, nil
+	}
+	if err := os.WriteFile(*page, append([]byte(heading), table.Bytes()...), 0o644); err != nil { //nolint:gosec // a page of the docs
+		return survivors, fmt.Errorf("-out: %w", err)
+	}
+	return survivors, nil
 }
+
+const heading = `# Mutants
+
+What ` + "`make mutants MUTANTS=\"-out docs/mutants.md\"`" + ` found when it was last run; [reliability.md](reliability.md) says how it works.
+
+`
 
 // tryAll tries so many at once.
 func (t *tester) tryAll(ctx context.Context, chosen []mutant, atOnce int) ([]verdict, error) {

@@ -97,7 +97,7 @@ func quickest(m mutant) mutant {
 
 // test runs the tests that must notice m; overlay is empty for the module as it is.
 func (t *tester) test(ctx context.Context, m mutant, overlay string) (verdict, error) {
-	args := []string{"test", "-json", "-count=1", "-failfast", "-timeout", "5m"}
+	args := []string{"test", "-json", "-count=1", "-failfast", "-timeout", "5m", "-parallel", "8"} // most of their time is waiting
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
